@@ -15,6 +15,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <map>
 #include <string_view>
 
 namespace nb = nanobind;
@@ -47,19 +48,12 @@ auto as_array(std::vector<T> (C::*method)(Arguments...)) {
   return [method](C& c, Arguments... a) { return owned_array((c.*method)(a...)); };
 }
 
-struct Binding {
-  std::string_view name;
-  void (*bind)(nb::module_&);
-  Binding* next;
-  static inline Binding* first = nullptr;
-  Binding(std::string_view n, void (*b)(nb::module_&)) : name(n), bind(b), next(first) {
-    first = this;
-  }
-};
+// By name: base classes stand in files of their own, which come first.
+inline std::multimap<std::string_view, void (*)(nb::module_&)> bindings;
 
 }  // namespace aleator
 
-#define ALEATOR_BIND(stem)                                             \
-  [[gnu::cold]] static void bind_##stem(nb::module_& m);               \
-  static const ::aleator::Binding binding_##stem{#stem, &bind_##stem}; \
+#define ALEATOR_BIND(stem)                                                              \
+  [[gnu::cold]] static void bind_##stem(nb::module_& m);                                \
+  static const auto binding_##stem = ::aleator::bindings.insert({#stem, &bind_##stem}); \
   static void bind_##stem([[maybe_unused]] nb::module_& m)

@@ -1,7 +1,5 @@
 // The extension module aleator._native: runs every ALEATOR_BIND of the other files, in order of
 // name.
-#include <algorithm>
-
 #include "bind.hpp"
 #include "errors.hpp"
 #include "simd/dispatch.hpp"
@@ -37,11 +35,7 @@ NB_MODULE(_native, m) {
   // to users.
   nb::set_leak_warnings(false);
   nb::register_exception_translator(translate);
-  std::vector<aleator::Binding*> bindings;
-  for (auto* b = aleator::Binding::first; b; b = b->next) bindings.push_back(b);
-  std::sort(bindings.begin(), bindings.end(),
-            [](const auto* a, const auto* b) { return a->name < b->name; });
-  for (auto* b : bindings) b->bind(m);
+  for (const auto& [name, bind] : aleator::bindings) bind(m);
   m.def(
       "isa", [] { return aleator::isa_name(aleator::isa()); },
       "Instruction set in use: 'base'; 'v3' (AVX2) or 'v4' (AVX-512) on x86-64; 'dotprod' on "

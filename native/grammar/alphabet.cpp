@@ -82,42 +82,24 @@ Alphabet::Alphabet(const Gbnf& grammar, const TokenTrie& trie) {
     tails[label] = it->second;
   }
   size_ = n;
-  words_ = (static_cast<size_t>(n) + 63) / 64;
-  members_.assign(grammar.sets.size() * words_, 0);
-  const auto flip = [&](size_t set, int32_t letter) {
-    members_[set * words_ + static_cast<size_t>(letter) / 64] ^= uint64_t{1} << (letter % 64);
-  };
-  std::vector<size_t> seen(n, all.size());
   for (size_t set = 0; set < all.size(); ++set) {
-    if (grammar.sets[set].negated)
-      for (int32_t l = 0; l < n_characters_; ++l) flip(set, l);
-    for (const auto& [first, end] : all[set]) {
-      for (size_t i = place(first), stop = place(end); i < stop; ++i) {
-        auto& last_seen = seen[letters_[i]];
-        if (last_seen != set) flip(set, letters_[i]);
-        last_seen = set;
-      }
-    }
-    for (size_t t = 0; t < tail_sets.size(); ++t)
-      if (tail_sets[t][set]) flip(set, n_characters_ + static_cast<int32_t>(t));
+    const bool negated = grammar.sets[set].negated;
+    auto& members = members_.emplace_back(n_characters_, negated);
+    for (const auto& [first, end] : all[set])
+      for (size_t i = place(first), stop = place(end); i < stop; ++i)
+        members[letters_[i]] = !negated;
+    for (const auto& sets : tail_sets) members.push_back(sets[set]);
   }
-  for (uint32_t c = 0; c < 128; ++c)
-    ascii_.push_back(
-        letters_[std::upper_bound(starts_.begin(), starts_.end(), c) - starts_.begin() - 1]);
+  for (uint32_t c = 0; c < 128; ++c) ascii_.push_back(find_letter(c));
 
-  words_below_ = std::min(words_, kMostWordsBelow);
+  words_below_ = std::min((static_cast<size_t>(n) + 63) / 64, kMostWordsBelow);
   const uint32_t n_nodes = trie.n_nodes();
   node_letter_.assign(n_nodes, -1);
   below_.assign(n_nodes * words_below_, 0);
   root_children_.resize(n);
-  std::vector<uint32_t> path{0};
-  std::vector<uint32_t> parent(n_nodes, 0);
   std::vector<uint32_t> frequency(n, 0);
   for (uint32_t node = 1; node < n_nodes; ++node) {
     const auto& at = trie.nodes()[node];
-    path.resize(at.depth);
-    parent[node] = path.back();
-    path.push_back(node);
     const int32_t l = at.label & TokenTrie::kTail ? tails[at.label] : letter(at.label);
     node_letter_[node] = l;
     ++frequency[l];
@@ -130,16 +112,18 @@ Alphabet::Alphabet(const Gbnf& grammar, const TokenTrie& trie) {
   for (int32_t l = 0; l < n_characters_; ++l) by_frequency_.push_back(l);
   std::stable_sort(by_frequency_.begin(), by_frequency_.end(),
                    [&](int32_t a, int32_t b) { return frequency[a] > frequency[b]; });
-  for (uint32_t node = n_nodes - 1; node > 0; --node) {
-    uint64_t* up = &below_[parent[node] * words_below_];
-    for (size_t w = 0; w < words_below_; ++w) up[w] |= below_[node * words_below_ + w];
-    const auto bit = static_cast<size_t>(node_letter_[node]) % (64 * words_below_);
-    up[bit / 64] |= uint64_t{1} << (bit % 64);
+  for (uint32_t node = n_nodes; node-- > 0;) {
+    uint64_t* up = &below_[node * words_below_];
+    for (uint32_t child = node + 1; child < trie.nodes()[node].end;
+         child = trie.nodes()[child].end) {
+      for (size_t w = 0; w < words_below_; ++w) up[w] |= below(child)[w];
+      const auto bit = static_cast<size_t>(node_letter_[child]) % (64 * words_below_);
+      up[bit / 64] |= uint64_t{1} << (bit % 64);
+    }
   }
 }
 
-int32_t Alphabet::letter(uint32_t c) const {
-  if (c < 128) return ascii_[c];
+int32_t Alphabet::find_letter(uint32_t c) const {
   return letters_[std::upper_bound(starts_.begin(), starts_.end(), c) - starts_.begin() - 1];
 }
 

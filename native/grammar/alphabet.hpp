@@ -17,12 +17,8 @@ class Alphabet {
 
   int32_t size() const { return size_; }
   int32_t n_characters() const { return n_characters_; }  // letters from here on are tails
-  int32_t letter(uint32_t code_point) const;
-  bool has(int32_t set, int32_t letter) const {
-    return members_[static_cast<size_t>(set) * words_ + static_cast<size_t>(letter) / 64] >>
-               (letter % 64) &
-           1;
-  }
+  int32_t letter(uint32_t c) const { return c < 128 ? ascii_[c] : find_letter(c); }
+  bool has(int32_t set, int32_t letter) const { return members_[set][letter]; }
   int32_t letter_of_node(uint32_t node) const { return node_letter_[node]; }
 
   // Letters of characters, those first that most nodes have.
@@ -40,12 +36,14 @@ class Alphabet {
   const std::vector<RootChildren>& root_children() const { return root_children_; }
 
  private:
+  int32_t find_letter(uint32_t code_point) const;
+
   int32_t size_, n_characters_;
-  size_t words_, words_below_;
+  size_t words_below_;
   std::vector<uint32_t> starts_;  // of the intervals of code points ...
   std::vector<int32_t> letters_;  // ... and their letters
   std::vector<int32_t> ascii_;
-  std::vector<uint64_t> members_;  // per set, its letters
+  std::vector<std::vector<bool>> members_;  // per set, whether it has a letter
   std::vector<int32_t> node_letter_;
   std::vector<uint64_t> below_;
   std::vector<int32_t> by_frequency_;

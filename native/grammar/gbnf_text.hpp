@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -18,6 +19,14 @@ constexpr bool is_word(char c) {
   return ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z') || c == '-' || is_digit(c);
 }
 
+// The number that a text of so many hexadecimal digits stands for; none where it is another text.
+inline std::optional<uint32_t> of_hexadecimal(std::string_view text, size_t digits) {
+  uint32_t value = 0;
+  const char* end = text.data() + digits;
+  if (text.size() != digits || std::from_chars(text.data(), end, value, 16).ptr != end) return {};
+  return value;
+}
+
 class GbnfText {
  public:
   explicit GbnfText(std::string_view text) : text_(text) {}
@@ -26,10 +35,8 @@ class GbnfText {
   // Throws GrammarError with line, column and the line itself.
   [[noreturn]] void fail(size_t at, const std::string& reason) const {
     at = std::min(at, text_.size());
-    size_t begin = at;
-    while (begin > 0 && text_[begin - 1] != '\n' && text_[begin - 1] != '\r') --begin;
-    size_t end = at;
-    while (end < text_.size() && text_[end] != '\n' && text_[end] != '\r') ++end;
+    const size_t begin = text_.substr(0, at).find_last_of("\r\n") + 1;
+    const size_t end = std::min(text_.find_first_of("\r\n", at), text_.size());
     int64_t line = 1, column = 1;
     for (size_t i = 0; i < begin; ++i)  // \r\n is one line break
       line += text_[i] == '\n' || (text_[i] == '\r' && (i + 1 >= begin || text_[i + 1] != '\n'));
@@ -134,18 +141,11 @@ class GbnfText {
   size_t pos_ = 0;
 
  private:
-  uint32_t hexadecimal(size_t at, int digits) {
-    uint32_t value = 0;
-    for (int i = 0; i < digits; ++i) {
-      const char c = peek();
-      uint32_t digit = 0;
-      const char* end = &c + 1;
-      if (at_end() || std::from_chars(&c, end, digit, 16).ec != std::errc())
-        fail(at, message("this escape needs ", digits, " hexadecimal digits"));
-      value = (value << 4) | digit;
-      ++pos_;
-    }
-    return value;
+  uint32_t hexadecimal(size_t at, size_t digits) {
+    const auto value = of_hexadecimal(text_.substr(pos_, digits), digits);
+    if (!value) fail(at, message("this escape needs ", digits, " hexadecimal digits"));
+    pos_ += digits;
+    return *value;
   }
 };
 

@@ -92,15 +92,12 @@ void spread_empty(const Gbnf& g, std::vector<bool>& empty) {
   std::vector<size_t> todo;
   for (size_t id = 0; id < g.rules.size(); ++id) {
     if (empty[id]) todo.push_back(id);
-    for (const int32_t first : g.rules[id].alternates) {
-      bool rules_only = true;
-      for (int32_t e = first; e >= 0; e = g.elements[e].next)
-        rules_only &= g.elements[e].kind == Gbnf::Kind::rule;
-      if (first < 0 || !rules_only) continue;
+    for (int32_t e : g.rules[id].alternates) {
       alternates.push_back({id, 0});
-      for (int32_t e = first; e >= 0; e = g.elements[e].next) {
-        used_by[g.elements[e].value].push_back(alternates.size() - 1);
-        ++alternates.back().n_full;
+      for (; e >= 0; e = g.elements[e].next) {
+        ++alternates.back().n_full;  // a character or token stays full
+        if (g.elements[e].kind == Gbnf::Kind::rule)
+          used_by[g.elements[e].value].push_back(alternates.size() - 1);
       }
     }
   }

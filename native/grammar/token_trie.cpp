@@ -109,15 +109,9 @@ TokenTrie::TokenTrie(std::vector<std::string> pieces, const std::vector<int32_t>
     last = text;
   }
   for (const uint32_t node : path) nodes_[node].end = static_cast<uint32_t>(nodes_.size());
-  std::vector<uint32_t> parents(nodes_.size());
-  path.clear();
-  for (uint32_t node = 0; node < nodes_.size(); ++node) {
-    path.resize(nodes_[node].depth);
-    parents[node] = path.empty() ? 0 : path.back();
-    path.push_back(node);
-  }
-  for (auto node = static_cast<uint32_t>(nodes_.size() - 1); node > 0; --node)
-    nodes_[parents[node]].height = std::max(nodes_[parents[node]].height, nodes_[node].height + 1);
+  for (size_t node = nodes_.size(); node-- > 0;)
+    for (size_t child = node + 1; child < nodes_[node].end; child = nodes_[child].end)
+      nodes_[node].height = std::max(nodes_[node].height, nodes_[child].height + 1);
   const auto end = static_cast<uint32_t>(nodes_.size() + 1);
   nodes_.push_back({0, end, 0, static_cast<uint32_t>(order_.size()), 0});
   text_tokens_.assign(mask_words(n_vocab()), 0);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "errors.hpp"
+#include "grammar/gbnf_text.hpp"
 #include "grammar/trigger_pattern.hpp"
 
 namespace aleator {
@@ -207,17 +208,11 @@ class TriggerParser {
     }
   }
 
-  uint32_t hexadecimal(int digits) {
-    uint32_t value = 0;
-    for (int i = 0; i < digits; ++i, ++pos_) {
-      const char c = pos_ < text_.size() ? text_[pos_] : '\0';
-      const auto digit =
-          std::string_view("0123456789abcdef").find(c >= 'A' && c <= 'F' ? c + 32 : c);
-      if (c == '\0' || digit == std::string_view::npos)
-        fail(message("the escape needs ", digits, " hexadecimal digits"));
-      value = value * 16 + static_cast<uint32_t>(digit);
-    }
-    return value;
+  uint32_t hexadecimal(size_t digits) {
+    const auto value = of_hexadecimal(text_.substr(pos_, digits), digits);
+    if (!value) fail(message("the escape needs ", digits, " hexadecimal digits"));
+    pos_ += digits;
+    return *value;
   }
 
   ByteSet bracket() {

@@ -11,7 +11,7 @@ class AdaptiveP : public Drawing<AdaptiveP> {
  public:
   AdaptiveP(float target, float decay, uint32_t seed)
       : Drawing(seed), target_(target), decay_(std::clamp(decay, 0.0f, 0.99f)) {
-    start();
+    start({.a = target_ / (1.0f - decay_), .b = 1.0f / (1.0f - decay_)});
   }
 
   void apply(Row& row, const History&) override {
@@ -24,7 +24,7 @@ class AdaptiveP : public Drawing<AdaptiveP> {
     original_.resize(row.size());
     for (int64_t i = 0; i < row.size(); ++i) original_[i] = c[i].p;
     const float target = std::clamp(target_, 0.0f, 1.0f);
-    const float wanted = total_ == 0 ? target : 2 * target - weighted_ / total_;
+    const float wanted = now_.b == 0 ? target : 2 * target - average();
     const float adapted = std::clamp(wanted, 0.0f, 1.0f);
     for (int64_t i = 0; i < row.size(); ++i) {
       if (c[i].logit == -infinity) continue;
@@ -33,41 +33,21 @@ class AdaptiveP : public Drawing<AdaptiveP> {
     }
     row.softmax(false);
     row.selected = multinomial(row, draws_);
-    drawn_ = c[row.selected].id;
-    drawn_p_ = original_[row.selected];
+    now_.token = c[row.selected].id;
+    now_.p = original_[row.selected];
   }
 
   void accept(const History& h) override {
-    if (drawn_ >= 0 && h.tokens.back() == drawn_) {
-      weighted_ = drawn_p_ + decay_ * weighted_;
-      total_ = 1.0f + decay_ * total_;
+    if (now_.token >= 0 && h.tokens.back() == now_.token) {
+      now_.a = now_.p + decay_ * now_.a;
+      now_.b = 1.0f + decay_ * now_.b;
     }
-    drawn_ = -1;
+    now_.token = -1;
   }
-
-  void reset() override {
-    draws_.reset();
-    start();
-  }
-  float average() const { return weighted_ / total_; }
-  State state() const override { return {draws_.words(), weighted_, total_, drawn_, drawn_p_}; }
-  void restore(const State& s) override {
-    draws_.rewind(s.words);
-    weighted_ = s.a;
-    total_ = s.b;
-    drawn_ = s.token;
-    drawn_p_ = s.p;
-  }
+  float average() const { return now_.a / now_.b; }  // of the probabilities of past tokens
 
  private:
-  void start() {
-    weighted_ = target_ / (1.0f - decay_);
-    total_ = 1.0f / (1.0f - decay_);
-    drawn_ = -1;
-  }
-
-  float target_, decay_, weighted_ = 0, total_ = 0, drawn_p_ = 0;
-  int32_t drawn_ = -1;
+  float target_, decay_;
   std::vector<float> original_;
 };
 

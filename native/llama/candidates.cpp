@@ -20,20 +20,16 @@ auto column(LlamaCandidates& candidates, Field field) {
 
 // p if it belongs to these candidates and logits, else what the next softmax would make of them.
 auto probs(LlamaCandidates& candidates) {
+  const auto p = [&] { return column<float>(candidates, [](auto& x) { return x.p; }); };
   Row& row = candidates.get();
-  const Candidate* c = row.list();
-  std::vector<float> kept(row.size());
-  for (int64_t i = 0; i < row.size(); ++i) kept[i] = c[i].p;
-  if (row.p_current) return to_numpy(std::move(kept));
+  if (row.p_current) return p();
+  Candidate* c = row.list();
+  const std::vector<Candidate> kept(c, c + row.size());
   row.softmax(false);
+  const auto made = p();
+  std::copy(kept.begin(), kept.end(), c);
   row.p_current = false;
-  std::vector<float> values(row.size());
-  Candidate* data = row.list();
-  for (int64_t i = 0; i < row.size(); ++i) {
-    values[i] = data[i].p;
-    data[i].p = kept[i];
-  }
-  return to_numpy(std::move(values));
+  return made;
 }
 
 // In the order of the array; NaN masks.  An order that no longer descends is not believed in.

@@ -33,33 +33,18 @@ ALEATOR_BIND(llama) {
 
   nb::class_<ConstraintSampler, LlamaSampler>(m, "LlamaConstraintSampler")
       .def(nb::init<const Constraint&, std::vector<int32_t>>(), "constraint"_a, "ends"_a)
-      .def_prop_ro(
-          "constrained", [](ConstraintSampler& s) -> Constrained& { return s.constrained; },
-          nb::rv_policy::reference_internal);
+      .def_prop_ro("constrained", &ConstraintSampler::constrained);
 
   bind_chain<LlamaChain, LlamaCandidates>(m, "LlamaChain")
       .def(nb::init<std::vector<std::shared_ptr<LlamaSampler>>,
                     std::shared_ptr<ConstraintSampler>>(),
            "samplers"_a, "grammar"_a.none())
-      .def(
-          "apply_grammar",
-          [](LlamaChain& chain, LlamaCandidates& candidates) {
-            const Busy busy(chain.in_use);
-            chain.apply_grammar(candidates.get());
-          },
-          "candidates"_a, "Mask what the grammar forbids, unless it waits.")
-      .def(
-          "rejects",
-          [](LlamaChain& chain, LlamaCandidates& candidates) {
-            const Busy busy(chain.in_use);
-            return chain.rejects(candidates.get());
-          },
-          "candidates"_a, "Whether the grammar forbids the token selected.")
-      .def_prop_ro(
-          "grammar", [](const LlamaChain& chain) { return chain.grammar(); },
-          nb::rv_policy::reference_internal)
+      .def("apply_grammar", on_candidates<LlamaChain, LlamaCandidates>(&LlamaChain::apply_grammar),
+           "candidates"_a, "Mask what the grammar forbids, unless it waits.")
+      .def("rejects", on_candidates<LlamaChain, LlamaCandidates>(&LlamaChain::rejects),
+           "candidates"_a, "Whether the grammar forbids the token selected.")
+      .def_prop_ro("grammar", &LlamaChain::grammar)
       .def("rollback", exclusive<LlamaChain>(&LlamaChain::rollback), "n"_a, "replay"_a)
-      .def_prop_ro("generated", [](const LlamaChain& chain) { return chain.history().generated; })
       .def_prop_ro("position", &LlamaChain::position);
 }
 

@@ -18,7 +18,7 @@ class ConstraintSampler : public ConstraintIn<LlamaCloned<ConstraintSampler>> {
  public:
   using ConstraintIn::ConstraintIn;
   void apply(Row& row, const History&) override {
-    if (!constrained.waiting() && !row.mask(constrained.mask())) nothing_allowed();
+    if (!constrained_.waiting() && !row.mask(constrained_.mask())) nothing_allowed();
   }
 };
 
@@ -56,7 +56,7 @@ class LlamaChain : public ChainBase<LlamaSampler> {
     if (grammar_) grammar_->apply(row, history_);
   }
   bool rejects(Row& row) {  // whether the grammar forbids the token selected
-    return grammar_ && row.selected >= 0 && !grammar_->constrained.allows(row.selected_token());
+    return grammar_ && row.selected >= 0 && !grammar_->constrained().allows(row.selected_token());
   }
 
   void accept(int32_t token, bool generated) {
@@ -103,7 +103,7 @@ class LlamaChain : public ChainBase<LlamaSampler> {
                              " random words, and a state holds at most ", State::max_words);
       state.write(out);
     }
-    write_samplers(out);
+    write_states(out, samplers_);
     return out.bytes();
   }
   void read_state(std::string_view bytes) {  // into a new chain; after an error it is of no use
@@ -119,7 +119,8 @@ class LlamaChain : public ChainBase<LlamaSampler> {
         in.refuse("a generator has gone back");
     }
     for (State& state : present) state = State::read(in);
-    read_samplers(in);
+    read_states(in, samplers_, history_);
+    in.end();
     restore(present.data());
   }
   void replace_with(LlamaChain& other) {  // takes over its samplers and their state

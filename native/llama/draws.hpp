@@ -58,18 +58,35 @@ class Draws {
   Copy recent_, older_;
 };
 
-// A sampler whose only state beyond the history is what it has drawn.
+// A sampler whose only state beyond the history is what it has drawn, and numbers that this moves.
 template <typename Derived>
 class Drawing : public LlamaCloned<Derived> {
  public:
   explicit Drawing(uint32_t seed) : draws_(seed) {}
-  void reset() override { draws_.reset(); }
+  void reset() override {
+    draws_.reset();
+    now_ = start_;
+  }
+  void read_state(StateReader&, const History&) override {}  // state() tells all
   bool has_state() const override { return true; }
-  State state() const override { return {.words = draws_.words()}; }
-  void restore(const State& s) override { draws_.rewind(s.words); }
+  State state() const override {
+    State state = now_;
+    state.words = draws_.words();
+    return state;
+  }
+  void restore(const State& s) override {
+    draws_.rewind(s.words);
+    now_ = s;
+  }
 
  protected:
+  void start(const State& numbers) { now_ = start_ = numbers; }
+
   Draws draws_;
+  State now_;  // but for the words
+
+ private:
+  State start_;
 };
 
 // The draw of mirostat and adaptive-p, as libstdc++'s discrete_distribution does it: weights
@@ -100,18 +117,10 @@ template <typename Derived>
 class MirostatSampler : public Drawing<Derived> {
  public:
   MirostatSampler(float tau, float eta, uint32_t seed)
-      : Drawing<Derived>(seed), tau_(tau), eta_(eta), mu_(2 * tau) {}
-
-  void reset() override {
-    mu_ = 2 * tau_;
-    this->draws_.reset();
+      : Drawing<Derived>(seed), tau_(tau), eta_(eta) {
+    this->start({.a = 2 * tau});
   }
-  float mu() const { return mu_; }
-  State state() const override { return {.words = this->draws_.words(), .a = mu_}; }
-  void restore(const State& s) override {
-    this->draws_.rewind(s.words);
-    mu_ = s.a;
-  }
+  float mu() const { return this->now_.a; }
 
  protected:
   // Keeps the first n and draws among them.
@@ -120,11 +129,11 @@ class MirostatSampler : public Drawing<Derived> {
     row.softmax(true);
     row.selected = multinomial(row, this->draws_);
     const float surprise = -std::log2(row.list()[row.selected].p);
-    mu_ = mu_ - eta_ * (surprise - tau_);
+    this->now_.a = mu() - eta_ * (surprise - tau_);
   }
 
  private:
-  float tau_, eta_, mu_;
+  float tau_, eta_;
 };
 
 }  // namespace aleator::llama

@@ -16,11 +16,7 @@ inline uint8_t bucket_of(float logit) {
   return scaled >= 127.0f ? 127 : scaled > 0.0f ? static_cast<uint8_t>(scaled) : 0;
 }
 
-struct MaskedTile {
-  float x[tile_size];
-  MaskedTile() { std::fill(x, x + tile_size, -infinity); }
-};
-const MaskedTile masked_tile;
+const std::vector<float> masked_tile(tile_size, -infinity);
 
 }  // namespace
 
@@ -99,6 +95,24 @@ int64_t Row::argmax() {
   return best;
 }
 
+Candidate Row::entry(int64_t id) const {
+  return {static_cast<int32_t>(id), tiles_[id / tile_size][id % tile_size], 0.0f};
+}
+
+// Puts into spare_ what is at least `bound` of a dense row, tile by tile until there are more than
+// `most`; returns how many.
+int64_t Row::collect_at_least(float bound, int64_t most) {
+  int64_t found = 0;
+  for (int64_t t = 0; t < n_tiles_ && found <= most; ++t) {
+    if (!(maxima_[t] >= bound)) continue;
+    spare_.resize(std::max<size_t>(spare_.size(), found + tile_size));
+    int32_t ids[tile_size];
+    const int count = find_at_least_(tiles_[t], bound, static_cast<int32_t>(t * tile_size), ids);
+    for (int i = 0; i < count; ++i) spare_[found++] = entry(ids[i]);
+  }
+  return found;
+}
+
 // The n highest of a dense row where no two of them are equal, nor equal to the next: then every
 // sort agrees.  At least n logits reach the n-th largest tile maximum, so what lies below it cannot
 // be among them.
@@ -108,15 +122,8 @@ bool Row::select_distinct(int64_t n) {
   std::nth_element(bounds_.begin(), bounds_.begin() + (n - 1), bounds_.end(), std::greater<>());
   const float bound = bounds_[n - 1];
   const int64_t most = 4 * n + 2 * tile_size;  // more than this is no gain over the heap
-  spare_.resize(std::max<size_t>(spare_.size(), most + tile_size));
-  int64_t found = 0;
-  for (int64_t t = 0; t < n_tiles_; ++t) {
-    if (!(maxima_[t] >= bound)) continue;
-    if (found > most) return false;
-    int32_t ids[tile_size];
-    const int count = find_at_least_(tiles_[t], bound, static_cast<int32_t>(t * tile_size), ids);
-    for (int i = 0; i < count; ++i) spare_[found++] = {ids[i], tiles_[t][ids[i] % tile_size], 0.0f};
-  }
+  const int64_t found = collect_at_least(bound, most);
+  if (found > most) return false;
   Candidate* first = spare_.data();
   const int64_t checked = std::min(n + 1, found);
   std::partial_sort(first, first + checked, first + found, higher);
@@ -133,10 +140,7 @@ bool Row::select_distinct(int64_t n) {
 void Row::select_first(int64_t n) {
   spare_.resize(std::max<size_t>(spare_.size(), n + 1));
   Candidate* heap = spare_.data();
-  const auto at = [&](int64_t i) {
-    return Candidate{static_cast<int32_t>(i), tiles_[i / tile_size][i % tile_size], 0.0f};
-  };
-  for (int64_t i = 0; i < n; ++i) heap[i] = at(i);
+  for (int64_t i = 0; i < n; ++i) heap[i] = entry(i);
   std::make_heap(heap, heap + n, higher);
   for (int64_t t = n / tile_size; t < n_tiles_; ++t) {
     if (!(maxima_[t] > heap[0].logit)) continue;
@@ -169,10 +173,7 @@ int Row::scatter(int64_t n, std::vector<Candidate>& out, Counts& counts) {
   Candidate* end = out.data();
   for (int b = n_buckets - 1; b >= last; --b) ends[b] = end, end += counts[b];
   for (int64_t i = 0; i < size_; ++i)
-    if (buckets_[i] >= last)
-      *ends[buckets_[i]]++ =
-          dense_ ? Candidate{static_cast<int32_t>(i), tiles_[i / tile_size][i % tile_size], 0.0f}
-                 : data_[i];
+    if (buckets_[i] >= last) *ends[buckets_[i]]++ = dense_ ? entry(i) : data_[i];
   return last;
 }
 
@@ -190,10 +191,8 @@ void Row::bucket_sort(int64_t n, std::vector<Candidate>& out) {
 }
 
 void Row::sort(int64_t n) {
-  if (dense_ && select_distinct(n)) {
-    sorted = true;
-    return;
-  }
+  sorted = true;
+  if (dense_ && select_distinct(n)) return;
   if (n > max_heap) {
     bucket_sort(n, spare_);
     become(spare_, n);
@@ -203,7 +202,6 @@ void Row::sort(int64_t n) {
     std::partial_sort(data_, data_ + n, data_ + size_, higher);
     truncate(n);
   }
-  sorted = true;
 }
 
 void Row::softmax(bool sort_first) {
@@ -266,8 +264,8 @@ void Row::divide(float temperature) {
   }
   const int64_t best = argmax();
   if (dense_) {
-    const float top_logit = tiles_[best / tile_size][best % tile_size];
-    for (int64_t t = 0; t < n_tiles_; ++t) tiles_[t] = masked_tile.x;
+    const float top_logit = entry(best).logit;
+    std::fill(tiles_.begin(), tiles_.end(), masked_tile.data());
     std::fill(state_.begin(), state_.end(), 0);
     std::fill(maxima_.begin(), maxima_.end(), -infinity);
     own_tile(best / tile_size)[best % tile_size] = top_logit;
@@ -281,15 +279,7 @@ void Row::divide(float temperature) {
 int64_t Row::keep_at_least(float threshold, int64_t min_keep) {
   int64_t kept = 0;
   if (dense_) {
-    for (int64_t t = 0; t < n_tiles_; ++t) {
-      if (!(maxima_[t] >= threshold)) continue;
-      spare_.resize(std::max<size_t>(spare_.size(), kept + tile_size));
-      const float* x = tiles_[t];
-      for (int i = 0; i < width(t); ++i) {
-        spare_[kept] = {static_cast<int32_t>(t * tile_size + i), x[i], 0.0f};
-        kept += x[i] >= threshold;
-      }
-    }
+    kept = collect_at_least(threshold, size_);
   } else {
     spare_.resize(std::max<size_t>(spare_.size(), size_));
     for (int64_t i = 0; i < size_; ++i) {
@@ -345,7 +335,7 @@ void Row::mask_below(float threshold) {
   if (dense_) {
     for (int64_t t = 0; t < n_tiles_; ++t) {
       if (maxima_[t] < threshold) {
-        tiles_[t] = masked_tile.x;
+        tiles_[t] = masked_tile.data();
         state_[t] = 0;
         maxima_[t] = -infinity;
         continue;

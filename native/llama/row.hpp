@@ -102,6 +102,8 @@ class Row : RowTiles {
   int width(int64_t tile) const {
     return static_cast<int>(std::min<int64_t>(tile_size, size_ - tile * tile_size));
   }
+  Candidate entry(int64_t id) const;  // of a dense row
+  int64_t collect_at_least(float bound, int64_t most);
   void rescan(int64_t tile);
   void become(std::vector<Candidate>& entries, int64_t n);
   bool select_distinct(int64_t n);

@@ -36,11 +36,6 @@ class LlamaSampler : public Listener {
   virtual bool has_state() const { return false; }
   virtual State state() const { return {}; }
   virtual void restore(const State&) {}
-  // What neither the history nor state() tells; as in Sampler.
-  virtual void write_state(StateWriter&) const {}
-  virtual void read_state(StateReader&, const History& history) {
-    if (!has_state()) replay(*this, history);
-  }
   virtual std::shared_ptr<LlamaSampler> clone() const = 0;
 };
 

@@ -26,11 +26,6 @@ inline Dtype dtype_of(nb::dlpack::dtype type) {
   throw LogitsError("logits must be float32, float16 or bfloat16: convert them first");
 }
 
-template <typename Array>
-Dtype dtype_of(const Array& logits) {
-  return dtype_of(logits.dtype());
-}
-
 // DLPack's table of C functions, which a type may publish as `__dlpack_c_exchange_api__` (dlpack.h,
 // version 1); torch does.  Asking it costs 0.1 us, making a capsule 2 us.
 struct DLPackExchange {

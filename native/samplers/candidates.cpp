@@ -11,12 +11,6 @@
 
 namespace aleator {
 
-namespace {
-
-constexpr float lowest = std::numeric_limits<float>::lowest();
-
-}  // namespace
-
 Entropy entropy_of(int64_t tops, double gap, const EntropySums& sums) {
   constexpr double one = static_cast<double>(int64_t{1} << contract::weight_bits),
                    c = contract::log2_e;
@@ -82,6 +76,7 @@ void Candidates::list(std::vector<int32_t>& ids, std::vector<float>& logits) con
 
 int64_t Candidates::count() const {
   if (!dense_) return static_cast<int64_t>(ids_.size());
+  constexpr float lowest = std::numeric_limits<float>::lowest();
   int64_t count = 0;
   for (int64_t t = 0; t < n_tiles_; ++t) count += count_at_least_(tiles_[t], tile_size, lowest);
   return count;
@@ -159,7 +154,7 @@ bool Candidates::keep_allowed(std::span<const uint32_t> words) {
 
 Moments Candidates::moments() const {
   Moments m;
-  for (int64_t t = 0; t < n_tiles(); ++t) add_moments_(tile(t), tile_size, top_, &m);
+  for (int64_t t = 0; t < n_tiles(); ++t) add_moments_(tile(t), top_, &m);
   return m;
 }
 

@@ -50,9 +50,6 @@ ALEATOR_BIND(chain) {
            "A chain with copies of some samplers, in the same place of the same text.")
       .def("present", exclusive<Chain>(&Chain::present),
            "A chain with copies of the samplers that act now, in the same place of the same text.")
-      .def_prop_ro(
-          "generated", [](const Chain& chain) { return chain.history().generated; },
-          "For each token of the history, 1 if it was generated.")
       .def_prop_rw("position", &Chain::position, &Chain::set_position);
 }
 
@@ -66,7 +63,7 @@ static std::vector<int32_t> sample_batch(const std::vector<Chain*>& chains, cons
     throw LogitsError("there are ", chains.size(), " chains for ", rows, " rows of logits");
   if (columns > 1 && logits.stride(1) != 1)
     throw LogitsError("each row of logits must be contiguous");
-  const Dtype dtype = dtype_of(logits);
+  const Dtype dtype = dtype_of(logits.dtype());
   const int64_t stride = logits.stride(0) * (logits.dtype().bits / 8);
   const auto* data = static_cast<const uint8_t*>(logits.data());
   std::vector<int32_t> tokens(rows, -1);

@@ -52,14 +52,15 @@ class Chain : public ChainBase<Sampler> {
     StateWriter out(users);
     history_.write(out);
     out.put<uint64_t>(position_);
-    write_samplers(out);
+    write_states(out, samplers_);
     return out.bytes();
   }
   void read_state(std::string_view bytes) {  // into a new chain; after an error it is of no use
     StateReader in(bytes);
     history_.read(in);
     position_ = in.get<uint64_t>();
-    read_samplers(in);
+    read_states(in, samplers_, history_);
+    in.end();
   }
   // A chain with copies of some of the samplers, in the same place of the same text.
   std::unique_ptr<Chain> part(size_t first, size_t count) {

@@ -83,18 +83,6 @@ class ChainBase {
     for (const auto& sampler : other.samplers_) samplers_.push_back(sampler->clone());
   }
 
-  void write_samplers(StateWriter& out) const {
-    for (const auto& sampler : samplers_)
-      out.section([&](StateWriter& own) { sampler->write_state(own); });
-  }
-  void read_samplers(StateReader& in) {
-    for (const auto& sampler : samplers_) {
-      StateReader own = in.section();
-      sampler->read_state(own, history_);
-      own.end();
-    }
-    in.end();
-  }
   void swap(ChainBase& other) {
     samplers_.swap(other.samplers_);
     std::swap(history_, other.history_);

@@ -16,6 +16,15 @@ auto exclusive(Result (Owner::*method)(Arguments...)) {
   };
 }
 
+// One that is told candidates, which in Python are Given.
+template <typename Chain, typename Given, typename Result, typename Row, typename... Arguments>
+auto on_candidates(Result (Chain::*method)(Row&, Arguments...)) {
+  return [method](Chain& chain, Given& candidates, Arguments... arguments) -> Result {
+    const Busy busy(chain.in_use);
+    return (chain.*method)(candidates.get(), arguments...);
+  };
+}
+
 // Chain is one of them, and Given its candidates in Python.  sample and apply let other Python
 // threads run.
 template <typename Chain, typename Given>
@@ -30,21 +39,9 @@ nb::class_<Chain> bind_chain(nb::module_& m, const char* name) {
             return chain.sample(logits.data, logits.n, dtype);
           },
           "logits"_a.noconvert())
-      .def(
-          "apply",
-          [](Chain& chain, Given& candidates) {
-            nb::gil_scoped_release release;
-            const Busy busy(chain.in_use);
-            chain.apply(candidates.get());
-          },
-          "candidates"_a)
-      .def(
-          "apply_one",
-          [](Chain& chain, Given& candidates, size_t index) {
-            const Busy busy(chain.in_use);
-            chain.apply_one(candidates.get(), index);
-          },
-          "candidates"_a, "index"_a)
+      .def("apply", on_candidates<Chain, Given>(&Chain::apply), "candidates"_a,
+           nb::call_guard<nb::gil_scoped_release>())
+      .def("apply_one", on_candidates<Chain, Given>(&Chain::apply_one), "candidates"_a, "index"_a)
       .def("accept", exclusive<Chain>(&Chain::accept), "token"_a, "generated"_a)
       .def(
           "accept_many",
@@ -90,6 +87,9 @@ nb::class_<Chain> bind_chain(nb::module_& m, const char* name) {
            })
       .def_prop_ro("samplers", &Chain::samplers, nb::rv_policy::copy)
       .def_prop_ro("history", [](const Chain& chain) { return chain.history().tokens; })
+      .def_prop_ro(
+          "generated", [](const Chain& chain) { return chain.history().generated; },
+          "For each token of the history, 1 if it was generated.")
       .def_prop_ro("n_sampled", &Chain::n_sampled)
       .def_prop_ro("seconds", &Chain::seconds);
 }

@@ -53,7 +53,7 @@ class ConstraintSampler : public ConstraintIn<Cloned<ConstraintSampler>> {
  public:
   using ConstraintIn::ConstraintIn;
   void apply(Candidates& c, const Step&) override {
-    if (!constrained.waiting() && !c.keep_allowed(constrained.mask())) nothing_allowed();
+    if (!constrained_.waiting() && !c.keep_allowed(constrained_.mask())) nothing_allowed();
   }
 };
 
@@ -98,9 +98,7 @@ class PyConstraint : public Constraint {
 
 ALEATOR_BIND(sampler_constrained) {
   nb::class_<Constrained>(m, "Constrained", "A constraint as a chain holds it.")
-      .def_prop_ro(
-          "constraint", [](Constrained& c) -> Constraint& { return c.constraint(); },
-          nb::rv_policy::reference_internal)
+      .def_prop_ro("constraint", &Constrained::constraint)
       .def_prop_ro("finished", &Constrained::finished,
                    "Whether the text is complete and nothing but its end may follow.")
       .def("count", &Constrained::count, "Tokens that the mask allows.");
@@ -109,9 +107,7 @@ ALEATOR_BIND(sampler_constrained) {
 
   nb::class_<ConstraintSampler, Sampler>(m, "ConstraintSampler")
       .def(nb::init<const Constraint&, std::vector<int32_t>>(), "constraint"_a, "ends"_a)
-      .def_prop_ro(
-          "constrained", [](ConstraintSampler& s) -> Constrained& { return s.constrained; },
-          nb::rv_policy::reference_internal);
+      .def_prop_ro("constrained", &ConstraintSampler::constrained);
 }
 
 }  // namespace aleator

@@ -79,16 +79,18 @@ template <typename Base>
 class ConstraintIn : public Base {
  public:
   ConstraintIn(const Constraint& constraint, std::vector<int32_t> ends)
-      : constrained(constraint.clone(), std::move(ends)) {}
+      : constrained_(constraint.clone(), std::move(ends)) {}
 
-  void accept(const History& h) override { constrained.accept(h); }
-  void unaccept(const History& h) override { constrained.unaccept(h); }
-  void reset() override { constrained.reset(); }
-  void restart() override { constrained.reset(); }
-  void write_state(StateWriter& out) const override { constrained.write_state(out); }
-  void read_state(StateReader& in, const History& h) override { constrained.read_state(in, h); }
+  void accept(const History& h) override { constrained_.accept(h); }
+  void unaccept(const History& h) override { constrained_.unaccept(h); }
+  void reset() override { constrained_.reset(); }
+  void restart() override { constrained_.reset(); }
+  void write_state(StateWriter& out) const override { constrained_.write_state(out); }
+  void read_state(StateReader& in, const History& h) override { constrained_.read_state(in, h); }
+  Constrained& constrained() { return constrained_; }
 
-  Constrained constrained;
+ protected:
+  Constrained constrained_;
 };
 
 }  // namespace aleator

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "bind.hpp"
@@ -27,63 +28,48 @@ void bind_sampler(nb::module_& m, const char* name, const Names&... names) {
   m.def(name, &Maker<Signature>::make, names...);
 }
 
-// A sampler that remembers nothing is a function of the row, of the step where it asks for one, and
-// of its parameters.
-template <auto function, typename Base, typename Signature = decltype(function)>
-class Stateless;
+struct Nothing {};
 
-template <auto function, typename Base, typename Row, typename... Parameters>
-class Stateless<function, Base, void (*)(Row&, Parameters...)>
-    : public Cloned<Stateless<function, Base>, Base> {
+// A sampler that remembers nothing is a function of the row, of its parameters, and of what stands
+// between these: the step, room that it fills anew each time, or nothing.
+template <auto function, typename Base, typename Row, typename Between, typename... Parameters>
+class Stateless : public Cloned<Stateless<function, Base, Row, Between, Parameters...>, Base> {
  public:
-  using Made = Stateless<function, Base>(std::decay_t<Parameters>...);
-  explicit Stateless(std::decay_t<Parameters>... parameters)
-      : parameters_(std::move(parameters)...) {}
+  using Made = Stateless(Parameters...);
+  explicit Stateless(Parameters... parameters) : parameters_(std::move(parameters)...) {}
   void apply(Row& row, [[maybe_unused]] const typename Base::When& when) override {
     std::apply(
         [&](const auto&... parameters) {
-          if constexpr (requires { function(row, when, parameters...); })
+          if constexpr (std::is_same_v<Between, Step>)
             function(row, when, parameters...);
-          else
+          else if constexpr (std::is_same_v<Between, Nothing>)
             function(row, parameters...);
+          else
+            function(row, room_, parameters...);
         },
         parameters_);
   }
 
  private:
-  std::tuple<std::decay_t<Parameters>...> parameters_;
+  std::tuple<Parameters...> parameters_;
+  Between room_;
 };
 
-template <auto function, typename Base, typename Row, typename... Parameters>
-class Stateless<function, Base, void (*)(Row&, const Step&, Parameters...)>
-    : public Stateless<function, Base, void (*)(Row&, Parameters...)> {
- public:
-  using Stateless<function, Base, void (*)(Row&, Parameters...)>::Stateless;
-};
-
-// With room that it fills anew each time.
-template <auto function, typename Base, typename Row, typename Room, typename... Parameters>
+// The class that belongs to a function.
+template <auto function, typename Base, typename Row, typename... P>
+Stateless<function, Base, Row, Nothing, std::decay_t<P>...> stateless(void (*)(Row&, P...));
+template <auto function, typename Base, typename Row, typename... P>
+Stateless<function, Base, Row, Step, std::decay_t<P>...> stateless(void (*)(Row&, const Step&,
+                                                                            P...));
+template <auto function, typename Base, typename Row, typename Room, typename... P>
   requires(!std::is_const_v<Room>)
-class Stateless<function, Base, void (*)(Row&, Room&, Parameters...)>
-    : public Cloned<Stateless<function, Base>, Base> {
- public:
-  using Made = Stateless<function, Base>(std::decay_t<Parameters>...);
-  explicit Stateless(std::decay_t<Parameters>... parameters)
-      : parameters_(std::move(parameters)...) {}
-  void apply(Row& row, const typename Base::When&) override {
-    std::apply([&](const auto&... parameters) { function(row, room_, parameters...); },
-               parameters_);
-  }
-
- private:
-  std::tuple<std::decay_t<Parameters>...> parameters_;
-  Room room_;
-};
+Stateless<function, Base, Row, Room, std::decay_t<P>...> stateless(void (*)(Row&, Room&, P...));
 
 // The names are those of the function's parameters after the row and the step or the room.
 template <auto function, typename Base = Sampler, typename... Names>
 void bind_stateless(nb::module_& m, const char* name, const Names&... names) {
-  bind_sampler<typename Stateless<function, Base>::Made>(m, name, names...);
+  using Class = decltype(stateless<function, Base>(function));
+  bind_sampler<typename Class::Made>(m, name, names...);
 }
 
 }  // namespace aleator

@@ -16,16 +16,12 @@ class MirostatV2 : public MirostatBase<MirostatV2> {
         std::floor(std::clamp(mu(), -contract::mu_limit, contract::mu_limit) * q32);
     const int64_t level = log2_q32(c.mass()) - static_cast<int64_t>(limit);
     if (level > 0) {
-      uint64_t low = 1, high = uint64_t{1} << 40;  // the smallest weight that reaches the level
-      while (low < high) {
+      uint64_t low = 0, high = uint64_t{1} << 40;  // the smallest weight that reaches the level
+      while (high - low > 1) {
         const uint64_t middle = low + (high - low) / 2;
-        if (log2_q32(middle) >= level) {
-          high = middle;
-        } else {
-          low = middle + 1;
-        }
+        (log2_q32(middle) < level ? low : high) = middle;
       }
-      if (log2_q32(low) < level || !c.keep_run(low)) c.keep_only(c.argmax());
+      if (log2_q32(high) < level || !c.keep_run(high)) c.keep_only(c.argmax());
     }
     select(c, Purpose::mirostat_v2, step);
   }

@@ -85,9 +85,7 @@ class Phases : public Sampler {
   void write_state(StateWriter& out) const override {
     out.put_all(before_);
     out.put(now_);
-    for (const Phase& phase : phases_)
-      for (const auto& sampler : phase.samplers)
-        out.section([&](StateWriter& inner) { sampler->write_state(inner); });
+    for (const Phase& phase : phases_) write_states(out, phase.samplers);
   }
   void read_state(StateReader& in, const History& history) override {
     before_ = in.get_all<int32_t>(history.tokens.size());
@@ -101,12 +99,8 @@ class Phases : public Sampler {
         for_listeners(before_[i], history.generated[i], [&](Phase& phase) {
           phase.heard.push(history.tokens[i], history.generated[i]);
         });
-    for (Phase& phase : phases_)
-      for (const auto& sampler : phase.samplers) {
-        StateReader inner = in.section();
-        sampler->read_state(inner, own_ ? phase.heard : history);
-        inner.end();
-      }
+    for (const Phase& phase : phases_)
+      read_states(in, phase.samplers, own_ ? phase.heard : history);
   }
   Samplers acting() const override {
     Samplers copies;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstring>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -326,10 +325,8 @@ class RankedRow : public TiledRow<Values> {
     std::sort(excluded_.begin(), excluded_.end());
     size_t from = 0, to = 0;
     const auto move_until = [&](size_t end) {
-      std::memmove(spare_ids_.data() + to, spare_ids_.data() + from,
-                   (end - from) * sizeof(int32_t));
-      std::memmove(spare_values_.data() + to, spare_values_.data() + from,
-                   (end - from) * sizeof(float));
+      std::copy_n(spare_ids_.begin() + from, end - from, spare_ids_.begin() + to);
+      std::copy_n(spare_values_.begin() + from, end - from, spare_values_.begin() + to);
       to += end - from;
       from = end + 1;
     };

@@ -53,6 +53,21 @@ void replay(S& sampler, const History& history) {
   }
 }
 
+// The states of samplers, each in a section of its own.
+template <typename Samplers>
+void write_states(StateWriter& out, const Samplers& samplers) {
+  for (const auto& sampler : samplers)
+    out.section([&](StateWriter& own) { sampler->write_state(own); });
+}
+template <typename Samplers>
+void read_states(StateReader& in, const Samplers& samplers, const History& history) {
+  for (const auto& sampler : samplers) {
+    StateReader own = in.section();
+    sampler->read_state(own, history);
+    own.end();
+  }
+}
+
 // What a draw is keyed by, besides the sampler's own seed and stream.
 struct Step {
   uint64_t position = 0;
@@ -69,6 +84,10 @@ class Listener {
   virtual void unaccept(const History&) {}
   virtual void reset() {}
   virtual void restart() {}  // a new text begins: constraints start anew
+  // What the history does not tell.  read_state is called on a sampler that has accepted nothing;
+  // afterwards it is as the one that wrote was after this history.
+  virtual void write_state(StateWriter&) const {}
+  virtual void read_state(StateReader&, const History& history) { replay(*this, history); }
 };
 
 class Sampler : public Listener {
@@ -76,10 +95,6 @@ class Sampler : public Listener {
   using When = Step;  // what apply is told besides the candidates
   virtual void apply(Candidates& candidates, const Step& step) = 0;
   virtual void set_ordinal(uint32_t) {}  // of its random stream, when the chain was edited
-  // What the history does not tell.  read_state is called on a sampler that has accepted nothing;
-  // afterwards it is as the one that wrote was after this history.
-  virtual void write_state(StateWriter&) const {}
-  virtual void read_state(StateReader&, const History& history) { replay(*this, history); }
   virtual std::shared_ptr<Sampler> clone() const = 0;
   // Of one that holds others: copies of those that act now, and the history that they were told.
   virtual std::vector<std::shared_ptr<Sampler>> acting() const { return {clone()}; }

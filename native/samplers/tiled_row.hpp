@@ -321,21 +321,16 @@ class TiledRow : protected RowTiles {
   }
 
   const float* compact_tile(int64_t t) const {
-    return whole(t) ? values_.data() + t * tile_size : last_tile(t);
+    return tile_of(values_, t, -infinity, last_values_);
   }
-  const int32_t* compact_ids(int64_t t) const {
-    return whole(t) ? ids_.data() + t * tile_size : last_ids(t);
-  }
-  bool whole(int64_t t) const { return (t + 1) * tile_size <= std::ssize(ids_); }
-  const float* last_tile(int64_t t) const {
-    const auto rest = std::copy(values_.begin() + t * tile_size, values_.end(), last_values_);
-    std::fill(rest, last_values_ + tile_size, -infinity);
-    return last_values_;
-  }
-
-  const int32_t* last_ids(int64_t t) const {
-    std::copy(ids_.begin() + t * tile_size, ids_.end(), last_ids_);
-    return last_ids_;
+  const int32_t* compact_ids(int64_t t) const { return tile_of(ids_, t, 0, last_ids_); }
+  // A tile of a compact list, the last one filled up in `last`.
+  template <typename T>
+  static const T* tile_of(const Buffer<T>& list, int64_t t, T filling, T* last) {
+    const auto begin = list.begin() + t * tile_size;
+    if ((t + 1) * tile_size <= std::ssize(list)) return &*begin;
+    std::fill(std::copy(begin, list.end(), last), last + tile_size, filling);
+    return last;
   }
 
   mutable float last_values_[tile_size];

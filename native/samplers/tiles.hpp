@@ -83,7 +83,7 @@ ALEATOR_KERNEL(void, score, (const float *x, int64_t n, float zmax, float scale,
 // Adds a tile's weights to bins of score, n_bins of them.
 ALEATOR_KERNEL(void, add_bins, (const float *x, float zmax, float scale, int32_t mean, uint64_t *bins))
 // Adds a tile's count, sum and sum of squares of q = rint(max(x - zmax, -256) * 4096), masked tokens left out.
-ALEATOR_KERNEL(void, add_moments, (const float *x, int64_t n, float zmax, Moments *moments))
+ALEATOR_KERNEL(void, add_moments, (const float *x, float zmax, Moments *moments))
 // Appends the elements of a tile with x - zmax >= threshold, -inf never; returns their count.
 // Their ids are listed, or, where that is null, count on from first_id.  ids and logits need room for
 // a whole tile.

@@ -254,13 +254,13 @@ float below_top(const float* x, int64_t n, float top, int64_t* count) {
 
 namespace {
 
-inline void weigh_tile(const float* x, float zmax, float scale, int64_t* weights) {
+inline void weigh_tile(const float* x, float zmax, float scale, uint64_t* weights) {
   float w[tile_size];
   for (int i = 0; i < tile_size; i += abreast * lanes) {
     const Side here = power(bits_of(load_side(x + i), zmax, scale));
     for (int j = 0; j < abreast; ++j) store(w + i + j * lanes, here.of[j]);
   }
-  for (int i = 0; i < tile_size; ++i) weights[i] = static_cast<int64_t>(w[i]);  // rounds down
+  for (int i = 0; i < tile_size; ++i) weights[i] = rounded_down(w[i]);
 }
 
 inline void score_tile(const float* x, float zmax, float scale, int32_t mean, int32_t* scores) {
@@ -271,27 +271,21 @@ inline void score_tile(const float* x, float zmax, float scale, int32_t mean, in
 }  // namespace
 
 void weigh(const float* x, int64_t n, float zmax, float scale, uint64_t* weights) {
-  each_tile(x, n, [=](int64_t first, const float* tile, int here) {
-    int64_t w[tile_size];
-    weigh_tile(tile, zmax, scale, w);
-    __builtin_memcpy(weights + first, w, here * sizeof *w);
-  });
+  fill_by_tiles(x, n, weights,
+                [=](const float* tile, uint64_t* w) { weigh_tile(tile, zmax, scale, w); });
 }
 
 void score(const float* x, int64_t n, float zmax, float scale, int32_t mean, int32_t* scores) {
-  each_tile(x, n, [=](int64_t first, const float* tile, int here) {
-    int32_t s[tile_size];
-    score_tile(tile, zmax, scale, mean, s);
-    __builtin_memcpy(scores + first, s, here * sizeof *s);
-  });
+  fill_by_tiles(x, n, scores,
+                [=](const float* tile, int32_t* s) { score_tile(tile, zmax, scale, mean, s); });
 }
 
 void add_bins(const float* x, float zmax, float scale, int32_t mean, uint64_t* bins) {
-  int64_t w[tile_size];
+  uint64_t w[tile_size];
   int32_t s[tile_size];
   weigh_tile(x, zmax, scale, w);
   score_tile(x, zmax, scale, mean, s);
-  for (int i = 0; i < tile_size; ++i) bins[s[i] >> bin_shift] += static_cast<uint64_t>(w[i]);
+  for (int i = 0; i < tile_size; ++i) bins[s[i] >> bin_shift] += w[i];
 }
 
 float maximum(const float* x, int64_t n) {
@@ -323,50 +317,36 @@ int64_t find_tiles(const float* maxima, int64_t n, float zmax, float threshold, 
   return count;
 }
 
-void add_moments(const float* x, int64_t n, float zmax, Moments* moments) {
-  each_tile(x, n, [=](int64_t, const float* tile, int) {
-    uint32_t q[tile_size];  // without their sign, 0 for masked tokens; a tile's sum is below 2^28
-    Ints sum{}, count{};
-    for (int i = 0; i < tile_size; i += lanes) {
-      const Floats v = load(tile + i);
-      const Ints in = v > minus_infinity;
-      const Floats distance = larger(v - zmax, Floats{} + contract::sigma_least);
-      const Ints rounded = round_magnitude(distance, contract::sigma_unit) & in;
-      store(q + i, rounded);
-      sum += rounded;
-      count -= in;
-    }
-    uint64_t squares = 0;
-    for (int i = 0; i < tile_size; ++i) squares += uint64_t{q[i]} * q[i];
-    moments->count += static_cast<uint64_t>(sum_of(count));
-    moments->sum -= sum_of(sum);
-    moments->squares += squares;
-  });
+void add_moments(const float* x, float zmax, Moments* moments) {
+  uint32_t q[tile_size];  // without their sign, 0 for masked tokens; a tile's sum is below 2^28
+  Ints sum{}, count{};
+  for (int i = 0; i < tile_size; i += lanes) {
+    const Floats v = load(x + i);
+    const Ints in = v > minus_infinity;
+    const Floats distance = larger(v - zmax, Floats{} + contract::sigma_least);
+    const Ints rounded = round_magnitude(distance, contract::sigma_unit) & in;
+    store(q + i, rounded);
+    sum += rounded;
+    count -= in;
+  }
+  uint64_t squares = 0;
+  for (int i = 0; i < tile_size; ++i) squares += uint64_t{q[i]} * q[i];
+  moments->count += static_cast<uint64_t>(sum_of(count));
+  moments->sum -= sum_of(sum);
+  moments->squares += squares;
 }
 
 int collect(const float* x, const int32_t* listed, int32_t first_id, float zmax, float threshold,
             int32_t* ids, float* logits) {
-  const Ids from_ids{listed, first_id};
-  int count = 0;
-  for (int i = 0; i < tile_size; i += lanes) {
-    const Floats v = load(x + i);
-    if (const unsigned keep = near_mask(v, zmax, threshold))
-      count += append(v, from_ids.from(i), keep, ids + count, logits + count);
-  }
-  return count;
+  return append_tile(x, {listed, first_id}, ids, logits,
+                     [=](Floats v) { return near_mask(v, zmax, threshold); });
 }
 
 int collect_scored(const float* x, const int32_t* listed, int32_t first_id, float zmax, float scale,
                    int32_t mean, int32_t from, int32_t to, int32_t* ids, float* logits) {
-  const Ids from_ids{listed, first_id};
-  int count = 0;
-  for (int i = 0; i < tile_size; i += lanes) {
-    const Floats v = load(x + i);
-    const Ints scores = score_of(depth_of(bits_of(v, zmax, scale)), mean);
-    if (const unsigned keep = score_mask(v, scores, from, to))
-      count += append(v, from_ids.from(i), keep, ids + count, logits + count);
-  }
-  return count;
+  return append_tile(x, {listed, first_id}, ids, logits, [=](Floats v) {
+    return score_mask(v, score_of(depth_of(bits_of(v, zmax, scale)), mean), from, to);
+  });
 }
 
 int find_at_least(const float* x, float bound, int32_t first_id, int32_t* ids) {

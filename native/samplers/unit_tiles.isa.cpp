@@ -12,10 +12,10 @@ inline Ints depth_of(Floats x, int32_t top) {
   return (top - reinterpret_cast<Ints>(larger(x, Floats{}))) >> unit_depth_shift;
 }
 
-inline void weigh_unit_tile(const float* x, int64_t* weights) {
+inline void weigh_unit_tile(const float* x, uint64_t* weights) {
   float w[tile_size];
   for (int i = 0; i < tile_size; i += lanes) store(w + i, unit_power(load(x + i)));
-  for (int i = 0; i < tile_size; ++i) weights[i] = static_cast<int64_t>(w[i]);  // rounds down
+  for (int i = 0; i < tile_size; ++i) weights[i] = rounded_down(w[i]);
 }
 
 }  // namespace
@@ -38,43 +38,31 @@ void unit_scan(const float* x, int64_t n_tiles, const float** tiles, float* maxi
 }
 
 void unit_weigh(const float* x, int64_t n, uint64_t* weights) {
-  each_tile(x, n, [=](int64_t first, const float* tile, int here) {
-    int64_t w[tile_size];
-    weigh_unit_tile(tile, w);
-    __builtin_memcpy(weights + first, w, here * sizeof *w);
-  });
+  fill_by_tiles(x, n, weights, weigh_unit_tile);
 }
 
 uint64_t unit_mass(const float* x) { return sum_of_tile(x, unit_power); }
 
 void unit_score(const float* x, int64_t n, float top, int32_t* scores) {
   const auto bits = std::bit_cast<int32_t>(top);
-  each_tile(x, n, [=](int64_t first, const float* tile, int here) {
-    int32_t s[tile_size];
+  fill_by_tiles(x, n, scores, [=](const float* tile, int32_t* s) {
     for (int i = 0; i < tile_size; i += lanes) store(s + i, depth_of(load(tile + i), bits));
-    __builtin_memcpy(scores + first, s, here * sizeof *s);
   });
 }
 
 void unit_add_bins(const float* x, float top, uint64_t* bins) {
-  int64_t w[tile_size];
+  uint64_t w[tile_size];
   int32_t s[tile_size];
   weigh_unit_tile(x, w);
   unit_score(x, tile_size, top, s);
-  for (int i = 0; i < tile_size; ++i) bins[s[i] >> bin_shift] += static_cast<uint64_t>(w[i]);
+  for (int i = 0; i < tile_size; ++i) bins[s[i] >> bin_shift] += w[i];
 }
 
 int unit_collect_scored(const float* x, const int32_t* listed, int32_t first_id, float top,
                         int32_t from, int32_t to, int32_t* ids, float* values) {
-  const Ids from_ids{listed, first_id};
   const auto bits = std::bit_cast<int32_t>(top);
-  int count = 0;
-  for (int i = 0; i < tile_size; i += lanes) {
-    const Floats v = load(x + i);
-    if (const unsigned keep = score_mask(v, depth_of(v, bits), from, to))
-      count += append(v, from_ids.from(i), keep, ids + count, values + count);
-  }
-  return count;
+  return append_tile(x, {listed, first_id}, ids, values,
+                     [=](Floats v) { return score_mask(v, depth_of(v, bits), from, to); });
 }
 
 }  // namespace aleator::ALEATOR_ISA

@@ -173,6 +173,9 @@ inline uint64_t sum_of_tile(const float* x, Weigh weigh) {
   return (static_cast<uint64_t>(sum_of(high)) << 20) + static_cast<uint64_t>(sum_of(low));
 }
 
+// Of a weight; there are instructions for signed integers.
+inline uint64_t rounded_down(float w) { return static_cast<uint64_t>(static_cast<int64_t>(w)); }
+
 // One bit per lane of a comparison.
 inline unsigned mask_of(Ints in) {
 #if defined(__AVX512F__)
@@ -262,16 +265,31 @@ inline int append(Floats v, Ids from, unsigned keep, int32_t* ids, float* logits
   return std::popcount(keep);
 }
 
-// Calls f(first, logits, n) for each tile of n logits; f may read a whole tile, and the last one is
-// filled up with masked tokens.
-template <typename F>
-inline void each_tile(const float* x, int64_t n, F f) {
+// Appends the elements of a tile of which keep(logits of a register) has a bit set; returns how
+// many.
+template <typename Keep>
+inline int append_tile(const float* x, Ids from, int32_t* ids, float* logits, Keep keep) {
+  int count = 0;
+  for (int i = 0; i < tile_size; i += lanes) {
+    const Floats v = load(x + i);
+    if (const unsigned kept = keep(v))
+      count += append(v, from.from(i), kept, ids + count, logits + count);
+  }
+  return count;
+}
+
+// Fills n values by tiles: make(logits of a tile, its values).  The last tile is filled up with
+// masked tokens.
+template <typename T, typename Make>
+inline void fill_by_tiles(const float* x, int64_t n, T* values, Make make) {
   int64_t first = 0;
-  for (; first + tile_size <= n; first += tile_size) f(first, x + first, tile_size);
+  for (; first + tile_size <= n; first += tile_size) make(x + first, values + first);
   if (first == n) return;
   float last[tile_size];
+  T made[tile_size];
   for (int i = 0; i < tile_size; ++i) last[i] = first + i < n ? x[first + i] : minus_infinity;
-  f(first, last, static_cast<int>(n - first));
+  make(last, made);
+  __builtin_memcpy(values + first, made, (n - first) * sizeof *made);
 }
 
 }  // namespace

@@ -101,9 +101,16 @@ std::string_view view(nb::handle text) {
   return {bytes, size_t(length)};
 }
 
-uint32_t bytes_of_character(char lead) {
-  const auto byte = uint8_t(lead);
-  return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+// Adds the characters of a text from `at` to `end`.
+void add_characters(Merging& merging, std::string_view text, size_t at, size_t end,
+                    const StringArray& tokens) {
+  while (at < end) {
+    const auto lead = uint8_t(text[at]);
+    const size_t length = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    const std::string_view character = text.substr(at, std::min(length, end - at));
+    merging.add(uint32_t(at), uint32_t(character.size()), int32_t(tokens.find(character)));
+    at += character.size();
+  }
 }
 
 class BytePairEncoder {
@@ -162,14 +169,11 @@ class BytePairEncoder {
         if (is_token(text)) continue;
       }
       merging.clear();
-      if (!characters_)
+      if (characters_)
+        add_characters(merging, word, 0, word.size(), tokens_);
+      else
         for (size_t i = 0; i < word.size(); ++i)
           merging.add(uint32_t(i), 1, bytes_[uint8_t(word[i])]);
-      for (size_t i = 0; characters_ && i < word.size();) {
-        const size_t n = std::min<size_t>(bytes_of_character(word[i]), word.size() - i);
-        merging.add(uint32_t(i), uint32_t(n), int32_t(tokens_.find(word.substr(i, n))));
-        i += n;
-      }
       merging.run([this](const Piece& left, const Piece& right, Pair& pair) {
         const uint32_t number = slots_[place(left.token, right.token)];
         if (!number) return false;
@@ -243,12 +247,8 @@ class SentencePieceEncoder {
     for (size_t start = 0; start < text.size();) {
       const size_t end = words_apart_ ? next_word(text, start) : text.size();
       merging.clear();
-      while (start < end) {
-        const uint32_t length =
-            uint32_t(std::min<size_t>(bytes_of_character(text[start]), end - start));
-        merging.add(uint32_t(start), length, int32_t(tokens_.find(text.substr(start, length))));
-        start += length;
-      }
+      add_characters(merging, text, start, end, tokens_);
+      start = end;
       merging.run([&](const Piece& left, const Piece& right, Pair& pair) {
         pair.token = int32_t(tokens_.find(text.substr(left.start, left.length + right.length)));
         if (pair.token < 0) return false;

@@ -1,8 +1,6 @@
 // The module for WebAssembly: what native/module.cpp is for Python.  js/src/native.js calls it.
 #include <pthread.h>
 
-#include <algorithm>
-
 #include "bind.hpp"
 #include "errors.hpp"
 #include "threads/pool.hpp"
@@ -54,13 +52,8 @@ static void explain(const std::exception_ptr& error) {
 extern "C" {
 
 [[gnu::used, clang::export_name("start")]] void aleator_start() {
-  std::vector<aleator::Binding*> bindings;
-  for (auto* b = aleator::Binding::first; b; b = b->next) bindings.push_back(b);
-  // Base classes stand in files of their own, which come first.
-  std::sort(bindings.begin(), bindings.end(),
-            [](const auto* a, const auto* b) { return a->name < b->name; });
   nb::module_ module;
-  for (auto* b : bindings) b->bind(module);
+  for (const auto& [name, bind] : aleator::bindings) bind(module);
 }
 
 // The number of what a function returns; -1: it has thrown.

@@ -309,6 +309,10 @@ class Chain:
     def history(self) -> list[int]: ...
 
     @property
+    def generated(self) -> list[int]:
+        """For each token of the history, 1 if it was generated."""
+
+    @property
     def n_sampled(self) -> int: ...
 
     @property
@@ -331,10 +335,6 @@ class Chain:
         """
         A chain with copies of the samplers that act now, in the same place of the same text.
         """
-
-    @property
-    def generated(self) -> list[int]:
-        """For each token of the history, 1 if it was generated."""
 
     @property
     def position(self) -> int: ...
@@ -676,6 +676,10 @@ class LlamaChain:
     def history(self) -> list[int]: ...
 
     @property
+    def generated(self) -> list[int]:
+        """For each token of the history, 1 if it was generated."""
+
+    @property
     def n_sampled(self) -> int: ...
 
     @property
@@ -691,9 +695,6 @@ class LlamaChain:
     def grammar(self) -> LlamaConstraintSampler: ...
 
     def rollback(self, n: int, replay: bool) -> None: ...
-
-    @property
-    def generated(self) -> list[int]: ...
 
     @property
     def position(self) -> int: ...
