@@ -10,18 +10,10 @@ from torch import Tensor
 
 from aleator.core.errors import ParameterError
 from aleator.device.candidates import DeviceCandidates
-from aleator.device.device_sampler import (
-    BITS,
-    DeviceSampler,
-    DeviceStep,
-    Field,
-    Fields,
-    Values,
-    expect,
-)
+from aleator.device.device_sampler import BITS, DeviceSampler, DeviceStep, Field, Fields, Values
 from aleator.device.token_bits import bits_of_tokens, unpack
 from aleator.samplers.bad_words import BadWords
-from aleator.samplers.base import Place, Sampler
+from aleator.samplers.base import Place
 from aleator.samplers.min_tokens import MinTokens
 from aleator.samplers.no_repeat_ngram import NoRepeatNgram
 from aleator.samplers.plan import MAX_BAD_WORD_TOKENS, MAX_BAD_WORDS, long_words
@@ -33,9 +25,9 @@ class DeviceTokenMask(DeviceSampler):
 
     fields: ClassVar[Fields] = {"words": Field(torch.int32, -1, BITS)}
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
+    def values(self, sampler: TokenMask, place: Place) -> Values:
         words = np.zeros(self.rows["words"].shape[1], np.uint32)
-        given = np.array(expect(TokenMask, sampler).allowed, np.uint32)[: len(words)]
+        given = np.array(sampler.allowed, np.uint32)[: len(words)]
         words[: len(given)] = given
         return {"words": torch.from_numpy(words.view(np.int32))}
 
@@ -52,9 +44,11 @@ class DeviceMinTokens(DeviceSampler):
         "ends": Field(torch.int32, 0, BITS),
     }
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
-        own = expect(MinTokens, sampler)
-        return {"least": own.min_tokens, "ends": bits_of_tokens(own.end_tokens, self.n_vocab)}
+    def values(self, sampler: MinTokens, place: Place) -> Values:
+        return {
+            "least": sampler.min_tokens,
+            "ends": bits_of_tokens(sampler.end_tokens, self.n_vocab),
+        }
 
     def rewound(self, row: int, position: int, *, begins: bool = False) -> None:
         begun = self.rows["begun"]
@@ -81,23 +75,22 @@ class DeviceBadWords(DeviceSampler):
         "lengths": Field(torch.int64, 0, (MAX_BAD_WORDS,)),  # 0: there is none
     }
 
-    def needs(self, sampler: Sampler) -> tuple[int, ...]:
+    def needs(self, sampler: BadWords) -> tuple[int, ...]:
         """The number of sequences of several tokens, and the length of the longest."""
-        long = long_words(expect(BadWords, sampler))
+        long = long_words(sampler)
         return len(long), max(map(len, long), default=0)
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
-        own = expect(BadWords, sampler)
-        last = max(sequence[-1] for sequence in own.sequences)
+    def values(self, sampler: BadWords, place: Place) -> Values:
+        last = max(sequence[-1] for sequence in sampler.sequences)
         if last >= self.n_vocab:
             raise ParameterError(
                 f"bad_words names token {last}: the vocabulary has 0 to {self.n_vocab - 1}"
             )
         tokens = np.full((MAX_BAD_WORDS, MAX_BAD_WORD_TOKENS), -1, np.int64)
         lengths = np.zeros(MAX_BAD_WORDS, np.int64)
-        for i, sequence in enumerate(long_words(own)):
+        for i, sequence in enumerate(long_words(sampler)):
             tokens[i, : len(sequence)], lengths[i] = sequence[::-1], len(sequence)
-        alone = [sequence[0] for sequence in own.sequences if len(sequence) == 1]
+        alone = [sequence[0] for sequence in sampler.sequences if len(sequence) == 1]
         return {
             "single": bits_of_tokens(alone, self.n_vocab),
             "tokens": torch.from_numpy(tokens),
@@ -125,11 +118,11 @@ class DeviceNoRepeatNgram(DeviceSampler):
 
     fields: ClassVar[Fields] = {"size": Field(torch.int64, 1)}
 
-    def needs(self, sampler: Sampler) -> tuple[int, ...]:
-        return (expect(NoRepeatNgram, sampler).no_repeat_ngram_size,)
+    def needs(self, sampler: NoRepeatNgram) -> tuple[int, ...]:
+        return (sampler.no_repeat_ngram_size,)
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
-        return {"size": expect(NoRepeatNgram, sampler).no_repeat_ngram_size}
+    def values(self, sampler: NoRepeatNgram, place: Place) -> Values:
+        return {"size": sampler.no_repeat_ngram_size}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         size, length = self.get("size", step).unsqueeze(1), step.length.unsqueeze(1)

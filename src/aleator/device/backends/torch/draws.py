@@ -19,7 +19,6 @@ from aleator.device.device_sampler import (
     Field,
     Fields,
     Values,
-    expect,
     key,
     signed64,
     uniform,
@@ -45,10 +44,8 @@ class DeviceDist(DeviceSampler):
     fields: ClassVar[Fields] = RANDOM
     purpose: ClassVar[Purpose] = Purpose.DIST
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
-        own = expect(Dist, sampler)
-        seed = place.seed if own.seed is None else own.seed
-        return key(seed, self.purpose, place)
+    def values(self, sampler: Dist, place: Place) -> Values:
+        return key(sampler.seed_in(place), self.purpose, place)
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         data.draw(uniform(self, step), self.get("active", step))
@@ -112,15 +109,14 @@ class DeviceWatermark(DeviceGumbel):
         "ngram": Field(torch.int64, 1),
     }
 
-    def needs(self, sampler: Sampler) -> tuple[int, ...]:
+    def needs(self, sampler: Dist) -> tuple[int, ...]:
         """How many tokens a draw is keyed by."""
-        return (expect(Dist, sampler).watermark_ngram,)
+        return (sampler.watermark_ngram,)
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
+    def values(self, sampler: Dist, place: Place) -> Values:
         """Both keys."""
-        own = expect(Dist, sampler)
-        secret = signed64(own.watermark_key_file.seed)
-        return {**super().values(sampler, place), "key": secret, "ngram": own.watermark_ngram}
+        secret = signed64(sampler.watermark_key_file.seed)
+        return {**super().values(sampler, place), "key": secret, "ngram": sampler.watermark_ngram}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         (most,) = self.launch
@@ -151,21 +147,19 @@ class DeviceSynthID(DeviceDist):
         super().__init__(sampler, options)
         self.tables["coins"] = torch.from_numpy(table()).to(self.device)
 
-    def needs(self, sampler: Sampler) -> tuple[int, ...]:
+    def needs(self, sampler: Dist) -> tuple[int, ...]:
         """How many tokens a draw is keyed by, and how many layers it has."""
-        own = expect(Dist, sampler)
-        return own.watermark_ngram, len(own.watermark_key_file.numbers)
+        return sampler.watermark_ngram, len(sampler.watermark_key_file.numbers)
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
+    def values(self, sampler: Dist, place: Place) -> Values:
         """Of the draw, and SynthID's."""
-        own = expect(Dist, sampler)
-        numbers = own.watermark_key_file.numbers
+        numbers = sampler.watermark_key_file.numbers
         keys = torch.zeros(MOST_NUMBERS, dtype=torch.int64)
         keys[: len(numbers)] = torch.tensor(numbers)
         made: dict[str, float | Tensor] = {
             "keys": keys,
             "layers": len(numbers),
-            "ngram": own.watermark_ngram,
+            "ngram": sampler.watermark_ngram,
         }
         return {**super().values(sampler, place), **made}
 
@@ -231,11 +225,10 @@ class DeviceAdaptiveP(DeviceSampler):
         "weight": Field(torch.float64, 1.0),  # weights
     }
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
-        own = expect(AdaptiveP, sampler)
-        target, decay = own.adaptive_target, own.adaptive_decay
+    def values(self, sampler: AdaptiveP, place: Place) -> Values:
+        target, decay = sampler.adaptive_target, sampler.adaptive_decay
         return {
-            **key(own.seed_in(place), Purpose.ADAPTIVE_P, place),
+            **key(sampler.seed_in(place), Purpose.ADAPTIVE_P, place),
             "target": target,
             "decay": decay,
             "total": min(max(target, 0.0), 1.0) / (1 - decay),

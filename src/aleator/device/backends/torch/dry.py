@@ -9,17 +9,9 @@ import torch
 from torch import Tensor
 
 from aleator.device.candidates import DeviceCandidates
-from aleator.device.device_sampler import (
-    BITS,
-    DeviceSampler,
-    DeviceStep,
-    Field,
-    Fields,
-    Values,
-    expect,
-)
+from aleator.device.device_sampler import BITS, DeviceSampler, DeviceStep, Field, Fields, Values
 from aleator.device.token_bits import bits_of_tokens, unpack
-from aleator.samplers.base import Place, Sampler
+from aleator.samplers.base import Place
 from aleator.samplers.dry import DRY
 from aleator.samplers.plan import MAX_BREAKER_TOKENS, MAX_BREAKERS, MAX_DRY_WINDOW, long_breakers
 
@@ -39,29 +31,27 @@ class DeviceDRY(DeviceSampler):
         "lengths": Field(torch.int64, 0, (MAX_BREAKERS,)),  # of breakers; 0: there is none
     }
 
-    def needs(self, sampler: Sampler) -> tuple[int, ...]:
+    def needs(self, sampler: DRY) -> tuple[int, ...]:
         """Columns of the window; number and greatest length of breakers of several tokens."""
-        own = expect(DRY, sampler)
-        long = long_breakers(own)
-        window = min(own.dry_penalty_last_n, self.max_tokens)
+        long = long_breakers(sampler)
+        window = min(sampler.dry_penalty_last_n, self.max_tokens)
         width = 1 << (min(max(window, 16), MAX_DRY_WINDOW) - 1).bit_length()
         longest = max(map(len, long), default=0)
         return width, min(len(long), MAX_BREAKERS), min(longest, MAX_BREAKER_TOKENS)
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
-        own = expect(DRY, sampler)
-        window = min(own.dry_penalty_last_n, self.max_tokens)
+    def values(self, sampler: DRY, place: Place) -> Values:
+        window = min(sampler.dry_penalty_last_n, self.max_tokens)
         penalties = np.zeros(MAX_DRY_WINDOW, np.float32)
-        for length in range(own.dry_allowed_length, window):
-            penalties[length] = own.penalty(length)
+        for length in range(sampler.dry_allowed_length, window):
+            penalties[length] = sampler.penalty(length)
         breakers = np.full((MAX_BREAKERS, MAX_BREAKER_TOKENS), -1, np.int32)
         lengths = np.zeros(MAX_BREAKERS, np.int64)
-        for i, tokens in enumerate(long_breakers(own)):
+        for i, tokens in enumerate(long_breakers(sampler)):
             breakers[i, : len(tokens)], lengths[i] = tokens, len(tokens)
-        alone = [tokens[0] for tokens in own.breakers if len(tokens) == 1]
+        alone = [tokens[0] for tokens in sampler.breakers if len(tokens) == 1]
         return {
             "window": window,
-            "allowed": own.dry_allowed_length,
+            "allowed": sampler.dry_allowed_length,
             "penalties": torch.from_numpy(penalties),
             "single": bits_of_tokens(alone, self.n_vocab),
             "breakers": torch.from_numpy(breakers),

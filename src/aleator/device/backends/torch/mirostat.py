@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -17,13 +17,12 @@ from aleator.device.device_sampler import (
     Field,
     Fields,
     Values,
-    expect,
     key,
     uniform,
 )
 from aleator.device.fixed import double_of, exp2_double, log2_double, log2_q32
-from aleator.samplers.base import Place, Sampler
-from aleator.samplers.mirostat import Mirostat, MirostatSampler
+from aleator.samplers.base import Place
+from aleator.samplers.mirostat import Mirostat
 
 
 class DeviceMirostatSampler(DeviceSampler):
@@ -36,9 +35,7 @@ class DeviceMirostatSampler(DeviceSampler):
     }
     state: ClassVar[Fields] = {"mu": Field(torch.float64, 0.0)}
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
-        if not isinstance(sampler, MirostatSampler):
-            raise TypeError(f"a place for mirostat was given {type(sampler).__name__}")
+    def values(self, sampler: Any, place: Place) -> Values:
         return {
             **key(sampler.seed_in(place), sampler.purpose, place),
             "tau": sampler.mirostat_tau,
@@ -84,11 +81,11 @@ class DeviceMirostat(DeviceMirostatSampler):
 
     fields: ClassVar[Fields] = {**DeviceMirostatSampler.fields, "m": Field(torch.int64, 0)}
 
-    def needs(self, sampler: Sampler) -> tuple[int, ...]:
-        return (min(expect(Mirostat, sampler).mirostat_m, self.n_vocab),)
+    def needs(self, sampler: Mirostat) -> tuple[int, ...]:
+        return (min(sampler.mirostat_m, self.n_vocab),)
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
-        return {**super().values(sampler, place), "m": expect(Mirostat, sampler).mirostat_m}
+    def values(self, sampler: Mirostat, place: Place) -> Values:
+        return {**super().values(sampler, place), "m": sampler.mirostat_m}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         mu = self.get_state("mu", step)
