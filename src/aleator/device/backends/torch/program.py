@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from aleator.core.records import dataclass
 from aleator.device.arguments import ChainOptions
-from aleator.device.backends.torch import bans, draws, logits, mirostat, truncation
-from aleator.device.backends.torch.dry import DeviceDRY
+from aleator.device.backends.torch import bans, draws, logits, truncation
 from aleator.device.backends.torch.user import DeviceUser, place_of
 from aleator.device.device_sampler import DeviceSampler
 from aleator.samplers.base import Place, Sampler
@@ -20,7 +19,7 @@ from aleator.samplers.user import UserSampler
 FORMS: dict[str, type[DeviceSampler]] = {
     "adaptive_p": draws.DeviceAdaptiveP,
     "bad_words": bans.DeviceBadWords,
-    "dry": DeviceDRY,
+    "dry": bans.DeviceDRY,
     "epsilon_cutoff": truncation.DeviceEpsilonCutoff,
     "eta_cutoff": truncation.DeviceEtaCutoff,
     "greedy": draws.DeviceGreedy,
@@ -28,8 +27,8 @@ FORMS: dict[str, type[DeviceSampler]] = {
     "min_k": truncation.DeviceMinK,
     "min_p": truncation.DeviceMinP,
     "min_tokens": bans.DeviceMinTokens,
-    "mirostat": mirostat.DeviceMirostat,
-    "mirostat_v2": mirostat.DeviceMirostatV2,
+    "mirostat": draws.DeviceMirostat,
+    "mirostat_v2": draws.DeviceMirostatV2,
     "no_repeat_ngram": bans.DeviceNoRepeatNgram,
     "p_less": truncation.DevicePLess,
     "penalties": logits.DevicePenalties,

@@ -17,7 +17,7 @@ from torch import Tensor
 from aleator.core.contract import LOG2_E
 from aleator.core.errors import ParameterError
 from aleator.device.arguments import ChainOptions
-from aleator.device.backends.torch.dry import DeviceDRY
+from aleator.device.backends.torch.bans import DeviceDRY
 from aleator.device.backends.torch.logits import MAX_BIASES, DeviceLogitBias, DevicePenalties
 from aleator.device.backends.triton import places as triton_places
 from aleator.device.backends.triton import report as triton_report
