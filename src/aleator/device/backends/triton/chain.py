@@ -126,15 +126,7 @@ class TritonChain:
     @property
     def _of_rows(self) -> list[Tensor]:
         """What is written when a row's chain is set."""
-        wanted = self._wanted
-        return [
-            wanted.start,
-            wanted.size,
-            wanted.path,
-            wanted.scale,
-            wanted.active,
-            self.torch_rows,
-        ]
+        return [*self._wanted, self.torch_rows]
 
     def set(self, row: int, samplers: Sequence[Sampler | None], tail: bool) -> None:
         """Take note of a row's chain: the samplers at the template's places."""
