@@ -119,13 +119,8 @@ class Program:
 
         ``kept`` are places that must stay.  If places are added, unused ones are removed.
         """
-        kinds: list[Kind] = []
-        wanted: list[PlacedSampler] = []
-        for sampler, place in samplers:
-            kind = kind_of(sampler)
-            if kind is not None:
-                kinds.append(kind)
-                wanted.append((sampler, place))
+        pairs = [(kind, each) for each in samplers if (kind := kind_of(each[0])) is not None]
+        kinds, wanted = [kind for kind, _ in pairs], [each for _, each in pairs]
         found = _positions(self._kinds, kinds)
         if found is not None:
             return self, {self.places[i]: each for i, each in zip(found, wanted, strict=True)}
@@ -147,14 +142,12 @@ class Program:
 
 def _positions(kinds: Sequence[Kind], wanted: Sequence[Kind]) -> list[int] | None:
     """Ascending indices in ``kinds`` of the ``wanted`` ones; None if they do not occur in this order."""
-    found, at = [], 0
+    found: list[int] = []
     for kind in wanted:
-        while at < len(kinds) and kinds[at] != kind:
-            at += 1
-        if at == len(kinds):
+        start = found[-1] + 1 if found else 0
+        if kind not in kinds[start:]:
             return None
-        found.append(at)
-        at += 1
+        found.append(kinds.index(kind, start))
     return found
 
 
