@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from aleator.core import host
-from aleator.core.errors import ConstraintError, ParameterError
+from aleator.core.errors import ParameterError
 from aleator.device.arguments import ChainOptions
 from aleator.device.backends.backend import Backend, Launches
 from aleator.device.backends.torch.program import PlacedSampler, Program, split
 from aleator.device.candidates import NOTHING, DeviceCandidates
 from aleator.device.device_sampler import DeviceSampler
-from aleator.device.host_steps import finish, mask_of
+from aleator.device.host_steps import accept_all, finish, mask_of
 from aleator.device.peak import PeakBytes
 from aleator.device.report import Report
 from aleator.device.rows import Histories, Mark, Row
@@ -172,17 +172,7 @@ class TorchBackend(Backend):
                 f"row {row} holds {start} tokens already, {n} more make more than max_tokens={most}: make the "
                 "chain with a larger one",
             )
-        done: list[tuple[host.Chain | SamplerChain, int]] = []
-        try:
-            for each in state.on_host:
-                done.append((each, 0))
-                for i, token in enumerate(tokens, start=1):
-                    each.accept(token, generated)
-                    done[-1] = each, i
-        except ConstraintError:
-            for each, accepted in done:
-                each.rollback(accepted)
-            raise
+        accept_all(state.on_host, tokens, generated)
         self.histories.extend(row, start, tokens, generated)
         state.used = start + n
         if generated:
