@@ -362,11 +362,7 @@ class DeviceCandidates:
 
     def run(self, bound: Tensor) -> Tensor:
         """The leading candidates with weights of at least ``bound``, int64 [B]: bool [B, V], in the order."""
-        return self.leading(self.ranked(self.weights) >= bound.unsqueeze(1))
-
-    def leading(self, reached: Tensor) -> Tensor:
-        """The candidates before the first that is not ``reached``: bool [B, V], in the order."""
-        alive = self.ranked(self.alive)
+        alive, reached = self.ranked(self.alive), self.ranked(self.weights) >= bound.unsqueeze(1)
         failed = (alive & ~reached).to(torch.int64).cumsum(1) > 0
         return alive & ~failed
 

@@ -298,16 +298,10 @@ def late_penalties(
 
 
 @triton.jit
-def token_mask(place, row, keys, alive, n_words):
-    """Keeps allowed tokens."""
-    return lists.keep_allowed(keys, alive, place.words + row * n_words)
-
-
-@triton.jit
 def ban(place, row, keys, alive, temperature, n_words, SIZE: tl.constexpr):
     """Writes -inf to the tokens that are not allowed."""
     keys, alive = lists.write(keys, alive, lists.logits_of(keys, temperature), SIZE)
-    return keys, token_mask(place, row, keys, alive, n_words)
+    return keys, lists.keep_allowed(keys, alive, place.words + row * n_words)
 
 
 @triton.jit

@@ -183,7 +183,7 @@ def choose(
                     temperature, full = temperature * 0.0 + 1.0, full * 0
             elif KINDS[i] == samplers.TOKEN_MASK:
                 if active & (i >= start):
-                    alive = samplers.token_mask(place, row, keys, alive, sizes.n_words)
+                    alive = lists.keep_allowed(keys, alive, place.words + row * sizes.n_words)
             elif KINDS[i] == samplers.BAN:
                 if active & (i >= start):
                     keys, alive = samplers.ban(
