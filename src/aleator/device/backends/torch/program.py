@@ -54,15 +54,6 @@ DRAWS: dict[str, type[DeviceSampler]] = {
 """Device forms of ``dist`` by its ``draw``."""
 
 
-def device_form(sampler: Sampler) -> type[DeviceSampler] | None:
-    """The device form of a chain's sampler; None if it runs on the host."""
-    if why_not(sampler):
-        return None
-    if isinstance(sampler, UserSampler):
-        return DeviceUser
-    return DRAWS[sampler.draw] if isinstance(sampler, Dist) else FORMS[sampler.name]
-
-
 PlacedSampler = tuple[Sampler, Place]
 """A sampler, and its place in the chain."""
 
@@ -77,10 +68,11 @@ class Kind:
 
 def kind_of(sampler: Sampler) -> Kind | None:
     """A sampler's kind; None if it has no device form."""
-    form = device_form(sampler)
-    if form is None:
+    if why_not(sampler):
         return None
-    return Kind(form, place_of(sampler.user) if isinstance(sampler, UserSampler) else None)
+    if isinstance(sampler, UserSampler):
+        return Kind(DeviceUser, place_of(sampler.user))
+    return Kind(DRAWS[sampler.draw] if isinstance(sampler, Dist) else FORMS[sampler.name])
 
 
 def split(chain: SamplerChain) -> tuple[list[PlacedSampler], list[PlacedSampler]]:
@@ -121,9 +113,9 @@ class Program:
         """
         pairs = [(kind, each) for each in samplers if (kind := kind_of(each[0])) is not None]
         kinds, wanted = [kind for kind, _ in pairs], [each for _, each in pairs]
-        found = _positions(self._kinds, kinds)
-        if found is not None:
-            return self, {self.places[i]: each for i, each in zip(found, wanted, strict=True)}
+        order = merged(self._kinds, kinds)
+        if len(order) == len(self._kinds):
+            return self, {self.places[i]: wanted[j] for i, j in order if i is not None and j >= 0}
         made = Program(self._options)
         old = [i for i, place in enumerate(self.places) if place in kept]
         fitted: dict[DeviceSampler, PlacedSampler] = {}
@@ -138,17 +130,6 @@ class Program:
             if there >= 0:
                 fitted[at] = wanted[there]
         return made, fitted
-
-
-def _positions(kinds: Sequence[Kind], wanted: Sequence[Kind]) -> list[int] | None:
-    """Ascending indices in ``kinds`` of the ``wanted`` ones; None if they do not occur in this order."""
-    found: list[int] = []
-    for kind in wanted:
-        start = found[-1] + 1 if found else 0
-        if kind not in kinds[start:]:
-            return None
-        found.append(kinds.index(kind, start))
-    return found
 
 
 def merged(a: Sequence[Kind], b: Sequence[Kind]) -> list[tuple[int | None, int]]:
