@@ -158,12 +158,8 @@ class DeviceSynthID(DeviceDist):
         numbers = sampler.watermark_key_file.numbers
         keys = torch.zeros(MOST_NUMBERS, dtype=torch.int64)
         keys[: len(numbers)] = torch.tensor(numbers)
-        made: dict[str, float | Tensor] = {
-            "keys": keys,
-            "layers": len(numbers),
-            "ngram": sampler.watermark_ngram,
-        }
-        return {**super().values(sampler, place), **made}
+        drawn, ngram = super().values(sampler, place), sampler.watermark_ngram
+        return {**drawn, "keys": keys, "layers": len(numbers), "ngram": ngram}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         most, layers = self.launch

@@ -36,11 +36,9 @@ from aleator.samplers import watermark as watermark_words
 
 (
     GREEDY, DIST, GUMBEL, MIROSTAT_V2, TEMPERATURE, SOFTMAX, TOP_K, TOP_P, MIN_P, TYPICAL_P, TOP_N_SIGMA,
-    P_LESS, TOP_H, MIN_K, XTC, LOGIT_BIAS, PENALTIES, TOKEN_MASK, SKIPPED, WATERMARK, SYNTHID,
-) = (tl.constexpr(i) for i in range(21))  # fmt: skip
-BAN, SMOOTHING, EPSILON_CUTOFF, ETA_CUTOFF, ADAPTIVE_P, MIROSTAT = (
-    tl.constexpr(i) for i in range(32, 38)
-)
+    P_LESS, TOP_H, MIN_K, XTC, LOGIT_BIAS, PENALTIES, TOKEN_MASK, SKIPPED, WATERMARK, SYNTHID, BAN,
+    SMOOTHING, EPSILON_CUTOFF, ETA_CUTOFF, ADAPTIVE_P, MIROSTAT,
+) = (tl.constexpr(i) for i in range(27))  # fmt: skip
 WINDOW_CHUNK = tl.constexpr(8)
 SEEN_CHUNK = tl.constexpr(128)
 HASH, DRAWN = tl.constexpr(watermark_words.HASH), tl.constexpr(watermark_words.DRAWN)
