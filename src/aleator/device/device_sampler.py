@@ -107,6 +107,11 @@ class DeviceSampler:
         """A state at the rows' positions, [B, ...]."""
         return _at(self.get(name, step), step.position)
 
+    def uniform(self, step: DeviceStep) -> Tensor:
+        """One unsigned 64-bit uniform per row, for the place's stream at the row's position."""
+        stream_ = self.get("stream", step)
+        return philox(torch.zeros_like(stream_), step.position, stream_, self.get("seed", step))
+
     def propose(self, name: str, value: Tensor, step: DeviceStep) -> None:
         """Set what a state [B, ...] becomes if the token that the row draws in this step is accepted."""
         self.get(f"next_{name}", step).copy_(value)
@@ -197,9 +202,3 @@ def key(seed: int, purpose: Purpose, place: Place) -> dict[str, int]:
         "seed": signed64(seed),
         "stream": stream(purpose, place.ordinal, place.completion),
     }
-
-
-def uniform(sampler: DeviceSampler, step: DeviceStep) -> Tensor:
-    """One unsigned 64-bit uniform per row, for the place's stream at the row's position."""
-    stream_ = sampler.get("stream", step)
-    return philox(torch.zeros_like(stream_), step.position, stream_, sampler.get("seed", step))

@@ -22,7 +22,6 @@ from aleator.device.device_sampler import (
     Values,
     key,
     signed64,
-    uniform,
 )
 from aleator.device.fixed import double_of, exp2_double, log2_double, log2_q32, philox
 from aleator.samplers.adaptive_p import AdaptiveP
@@ -50,7 +49,7 @@ class DeviceDist(DeviceSampler):
         return key(sampler.seed_in(place), self.purpose, place)
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        data.draw(uniform(self, step), self.get("active", step))
+        data.draw(self.uniform(step), self.get("active", step))
 
 
 class DeviceGumbel(DeviceDist):
@@ -174,7 +173,7 @@ class DeviceSynthID(DeviceDist):
             keyed = _coin_hash(h, self.get("keys", step)[:, layer].unsqueeze(1))
             coins = self.tables["coins"][keyed].to(torch.int64)
             shares = torch.where(depth > layer, _played(data, shares, coins), shares)
-        data.draw(uniform(self, step), self.get("active", step), shares)
+        data.draw(self.uniform(step), self.get("active", step), shares)
 
 
 def _coin_hash(h: Tensor, number: Tensor) -> Tensor:
@@ -252,7 +251,7 @@ class DeviceAdaptiveP(DeviceSampler):
 
         data.write(on, favour)
         data.keep(~lost.unsqueeze(1))
-        data.draw(uniform(self, step), active)
+        data.draw(self.uniform(step), active)
         chosen = data.total(torch.where(data.ids == data.selected.unsqueeze(1), p, 0.0))
         decay = self.get("decay", step)
         moved = chosen.to(torch.float64) + decay * total
@@ -281,7 +280,7 @@ class DeviceMirostatSampler(DeviceSampler):
 
     def draw(self, data: DeviceCandidates, mu: Tensor, step: DeviceStep) -> None:
         """Draw from the remaining candidates."""
-        data.draw(uniform(self, step), self.get("active", step))
+        data.draw(self.uniform(step), self.get("active", step))
         at_selected = data.ids == data.selected.unsqueeze(1)
         chosen = data.total(torch.where(at_selected, data.weights, 0))
         bits = log2_q32(data.mass.clamp(min=1)) - log2_q32(chosen.clamp(min=1))

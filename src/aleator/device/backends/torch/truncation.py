@@ -21,7 +21,6 @@ from aleator.device.device_sampler import (
     Values,
     key,
     signed64,
-    uniform,
 )
 from aleator.device.fixed import (
     ceil_of_fraction,
@@ -172,7 +171,7 @@ class DeviceXTC(DeviceFraction):
         }
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        falls = less(uniform(self, step), self.get("coin", step)) | self.get("always", step)
+        falls = less(self.uniform(step), self.get("coin", step)) | self.get("always", step)
         run = data.run(self.of(data.mass, step))
         length = run.sum(1)
         enough = data.size - (length - 1) >= self.get("min_keep", step)
