@@ -93,9 +93,7 @@ class DeviceCandidates:
 
     def __init__(self, logits: Tensor, ids: Tensor | None = None) -> None:
         if ids is None:
-            ids = torch.arange(logits.shape[1], device=logits.device, dtype=torch.int32).unsqueeze(
-                0
-            )
+            ids = torch.arange(logits.shape[1], device=logits.device, dtype=torch.int32)[None]
         self.ids = ids
         self.own: OwnRows | None = None
         self._temperature = torch.ones(logits.shape[0], dtype=torch.float64, device=logits.device)

@@ -197,12 +197,13 @@ class TorchBackend(Backend):
         state.used = length - n
         self.histories.cut(row, length, n)
         self._rewound(row)
-        self._follow(row)
 
     def _rewound(self, row: int) -> None:
+        """Tell a row's places its position, which is earlier now, and follow its phases."""
         position = int(self.histories.position[row])
         for place in self.rows[row].samplers:
             place.rewound(row, position)
+        self._follow(row)
 
     def reset(self, row: int) -> None:
         for each in self.rows[row].on_host:
@@ -210,18 +211,13 @@ class TorchBackend(Backend):
         self.rows[row].used = 0
         self.histories.clear(row)
         self._rewound(row)
-        self._follow(row)
 
     def permute(self, rows: Sequence[int]) -> None:
         index = torch.tensor(list(rows), device=self.options.device)
-        for tensor in self.tensors():
+        own = [tensor for place in self.program.places for tensor in place.rows.values()]
+        for tensor in (*self.histories.tensors, *own):
             tensor.copy_(tensor[index])
         self.rows = [self.rows[row] for row in rows]
-
-    def tensors(self) -> list[Tensor]:
-        """All that have a row for each row."""
-        own = [tensor for place in self.program.places for tensor in place.rows.values()]
-        return [*self.histories.tensors, *own]
 
     def sample(self, logits: Tensor, allowed: Tensor | None, live: Tensor | None) -> Tensor:
         """Grammars' masks first, then the device, then samplers on the host; then phases that begin."""
