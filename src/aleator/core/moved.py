@@ -45,19 +45,18 @@ FORMER = {
     "core.cancellation": "core.given_up",
     "core.packages": "core.pictures",
     "device.backends.torch.bans": (
-        "device.backends.torch.bad_words device.backends.torch.min_tokens "
+        "device.backends.torch.bad_words device.backends.torch.dry device.backends.torch.min_tokens "
         "device.backends.torch.no_repeat_ngram device.backends.torch.token_mask"
     ),
     "device.backends.torch.draws": (
-        "device.backends.torch.adaptive_p device.backends.torch.dist device.backends.torch.greedy"
+        "device.backends.torch.adaptive_p device.backends.torch.dist device.backends.torch.greedy "
+        "device.backends.torch.mirostat device.backends.torch.mirostat_state "
+        "device.backends.torch.mirostat_v2"
     ),
     "device.backends.torch.logits": (
         "device.backends.torch.logit_bias device.backends.torch.penalties "
         "device.backends.torch.smoothing device.backends.torch.softmax "
         "device.backends.torch.temperature"
-    ),
-    "device.backends.torch.mirostat": (
-        "device.backends.torch.mirostat_state device.backends.torch.mirostat_v2"
     ),
     "device.backends.torch.program": "device.backends.torch.forms device.forms device.program",
     "device.backends.torch.truncation": (
@@ -67,7 +66,7 @@ FORMER = {
         "device.backends.torch.top_n_sigma device.backends.torch.top_p "
         "device.backends.torch.typical_p device.backends.torch.xtc"
     ),
-    "device.backends.triton.places": "device.backends.triton.shapes",
+    "device.backends.triton.places": "device.backends.triton.cutoffs device.backends.triton.shapes",
     "device.device_sampler": "device.places",
     "device.host_steps": "device.tails",
     "device.sharding": "device.sharded_candidates",

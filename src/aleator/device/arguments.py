@@ -36,7 +36,7 @@ class ChainOptions:
             ("max_tokens", self.max_tokens, 1, 2**24),
             ("logprobs", 0 if self.logprobs is None else self.logprobs, 0, MAX_VOCAB),
         ):
-            _check_in(name, value, low, high)
+            check_in(name, value, low, high)
         if not isinstance(self.kept, bool):
             raise ParameterError(f"kept={self.kept!r}: give True or False")
         if self.kernels not in KERNELS:
@@ -46,14 +46,14 @@ class ChainOptions:
 
     def check_row(self, row: int) -> None:
         """Refuse a row that does not exist."""
-        _check_in("row", row, 0, self.max_batch - 1)
+        check_in("row", row, 0, self.max_batch - 1)
 
     def check_token(self, token: int) -> None:
         """Refuse a token that does not exist."""
-        _check_in("token", token, 0, self.n_vocab - 1, (int, np.integer))
+        check_in("token", token, 0, self.n_vocab - 1, (int, np.integer))
 
 
-def _check_in(
+def check_in(
     name: str, value: object, low: int, high: int, kinds: type | tuple[type, ...] = int
 ) -> None:
     """Refuse a value that is not an integer in [low, high]."""

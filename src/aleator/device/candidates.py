@@ -93,9 +93,7 @@ class DeviceCandidates:
 
     def __init__(self, logits: Tensor, ids: Tensor | None = None) -> None:
         if ids is None:
-            ids = torch.arange(logits.shape[1], device=logits.device, dtype=torch.int32).unsqueeze(
-                0
-            )
+            ids = torch.arange(logits.shape[1], device=logits.device, dtype=torch.int32)[None]
         self.ids = ids
         self.own: OwnRows | None = None
         self._temperature = torch.ones(logits.shape[0], dtype=torch.float64, device=logits.device)
@@ -362,11 +360,7 @@ class DeviceCandidates:
 
     def run(self, bound: Tensor) -> Tensor:
         """The leading candidates with weights of at least ``bound``, int64 [B]: bool [B, V], in the order."""
-        return self.leading(self.ranked(self.weights) >= bound.unsqueeze(1))
-
-    def leading(self, reached: Tensor) -> Tensor:
-        """The candidates before the first that is not ``reached``: bool [B, V], in the order."""
-        alive = self.ranked(self.alive)
+        alive, reached = self.ranked(self.alive), self.ranked(self.weights) >= bound.unsqueeze(1)
         failed = (alive & ~reached).to(torch.int64).cumsum(1) > 0
         return alive & ~failed
 

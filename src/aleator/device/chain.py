@@ -128,17 +128,7 @@ class DeviceChain:
     ) -> ChainBytes:
         """Compute the memory of a chain with these arguments, and of a step of all rows; allocate nothing.
 
-        Args:
-            template: as for the chain, like the other arguments.
-            max_batch: number of rows.
-            n_vocab: tokens of a row of logits.
-            device: the chain's device, which need not exist.
-            max_tokens: the most tokens of a row's history.
-            kernels: the kernels; "auto" as for the chain.
-            logprobs: number of log-probabilities in the report.
-            kept: whether the report has the kept tokens.
-            chains: further chains that rows will have.
-            dtype: dtype of the logits.
+        The arguments are those of the chain, whose ``device`` need not exist; ``dtype`` is that of the logits.
 
         Raises:
             ParameterError: as for the chain; a dtype that logits cannot have.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -45,8 +45,8 @@ RANDOM: Fields = {"seed": Field(torch.int64, 0), "stream": Field(torch.int64, 0)
 class DeviceSampler:
     """One place in a device chain, with the parameters of ``max_batch`` rows.
 
-    A subclass declares its parameters in ``fields`` and its state in ``state``, and fills a row of both in
-    :meth:`values`.  Tensors are made once and then only written to.
+    A subclass is for samplers of one class.  It declares its parameters in ``fields`` and its state in
+    ``state``, and fills a row of both in :meth:`values`.  Tensors are made once and then only written to.
 
     State is kept for every position, so that a rollback is exact.  :meth:`apply` reads it with
     :meth:`get_state` and calls :meth:`propose` with the state after the row's drawn token is accepted; a token
@@ -88,7 +88,7 @@ class DeviceSampler:
         """Parameters and states of a place that this sampler takes."""
         return self.fields, self.state
 
-    def needs(self, sampler: Sampler) -> tuple[int, ...]:
+    def needs(self, sampler: Any) -> tuple[int, ...]:
         """Numbers that determine the operations of a row with this sampler."""
         return ()
 
@@ -107,6 +107,11 @@ class DeviceSampler:
         """A state at the rows' positions, [B, ...]."""
         return _at(self.get(name, step), step.position)
 
+    def uniform(self, step: DeviceStep) -> Tensor:
+        """One unsigned 64-bit uniform per row, for the place's stream at the row's position."""
+        stream_ = self.get("stream", step)
+        return philox(torch.zeros_like(stream_), step.position, stream_, self.get("seed", step))
+
     def propose(self, name: str, value: Tensor, step: DeviceStep) -> None:
         """Set what a state [B, ...] becomes if the token that the row draws in this step is accepted."""
         self.get(f"next_{name}", step).copy_(value)
@@ -121,7 +126,7 @@ class DeviceSampler:
         """Whether it has state."""
         return bool(self._states)
 
-    def set(self, row: int, sampler: Sampler, place: Place) -> None:
+    def set(self, row: int, sampler: Any, place: Place) -> None:
         """Give a row the parameters of a sampler at ``place`` in its chain."""
         self._write(row, {"active": True, **self.values(sampler, place)})
         self.launch = tuple(map(max, self.launch, self.needs(sampler)))
@@ -131,7 +136,7 @@ class DeviceSampler:
         for name, values in states.items():
             self.rows[name][row, : len(values)] = torch.from_numpy(values).to(self.device)
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
+    def values(self, sampler: Any, place: Place) -> Values:
         """Return a row's parameters and initial states; change nothing.
 
         ParameterError for parameters with which the sampler cannot run here.
@@ -197,9 +202,3 @@ def key(seed: int, purpose: Purpose, place: Place) -> dict[str, int]:
         "seed": signed64(seed),
         "stream": stream(purpose, place.ordinal, place.completion),
     }
-
-
-def uniform(sampler: DeviceSampler, step: DeviceStep) -> Tensor:
-    """One unsigned 64-bit uniform per row, for the place's stream at the row's position."""
-    stream_ = sampler.get("stream", step)
-    return philox(torch.zeros_like(stream_), step.position, stream_, sampler.get("seed", step))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -13,6 +13,23 @@ from aleator.core import host
 from aleator.core.errors import LogitsError
 from aleator.device.candidates import NOTHING, DeviceCandidates
 from aleator.device.report import Report
+from aleator.samplers.chain import SamplerChain
+
+
+def accept_all(
+    chains: Iterable[host.Chain | SamplerChain], tokens: Sequence[int], generated: bool
+) -> None:
+    """Let chains accept tokens; if one refuses, no chain has accepted any."""
+    accepted = []
+    try:
+        for chain in chains:
+            for token in tokens:
+                chain.accept(token, generated)
+                accepted.append(chain)
+    except BaseException:
+        for chain in accepted:
+            chain.rollback(1)
+        raise
 
 
 def mask_of(heads: Mapping[int, host.Chain], allowed: Tensor | None, like: Tensor) -> Tensor:

@@ -63,14 +63,9 @@ class Report:
         return self._asked or len(self.kept) > 0
 
     @property
-    def tensors(self) -> list[Tensor]:
-        """All tensors."""
-        return [value for value in vars(self).values() if isinstance(value, Tensor)]
-
-    @property
     def nbytes(self) -> int:
         """Bytes of all tensors."""
-        return sum(tensor.nbytes for tensor in self.tensors)
+        return sum(value.nbytes for value in vars(self).values() if isinstance(value, Tensor))
 
     def before(self, logits: Tensor, tokens: Tensor) -> None:
         """Record the distribution of logits [B, V], and tokens, int64 [B], in it."""

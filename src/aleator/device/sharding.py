@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from aleator.core.errors import LogitsError, ParameterError
-from aleator.device.arguments import ChainOptions, chain_of
+from aleator.device.arguments import ChainOptions, chain_of, check_in
 from aleator.device.backends.backend import Backend
 from aleator.device.backends.torch.backend import TorchBackend
 from aleator.device.backends.torch.program import split
@@ -43,7 +43,6 @@ class ShardedCandidates(DeviceCandidates):
         self, logits: Tensor, first: int, bound: int, group: dist.ProcessGroup | None = None
     ) -> None:
         self.group, self.bound = group, bound
-        self.ranks = dist.get_world_size(group)
         self.whole = False
         self.exchanged = 0  # bytes that this rank has sent so far, per row
         last = first + logits.shape[1]
@@ -52,26 +51,24 @@ class ShardedCandidates(DeviceCandidates):
 
     def most(self, x: Tensor) -> Tensor:
         """Over all ranks."""
-        most = super().most(x)
-        if not self.whole:
-            self.exchanged += most.element_size()
-            dist.all_reduce(most, dist.ReduceOp.MAX, group=self.group)
-        return most
+        return self._reduced(super().most(x), dist.ReduceOp.MAX)
 
     def total(self, x: Tensor) -> Tensor:
         """Over all ranks."""
-        total = super().total(x)
+        return self._reduced(super().total(x), dist.ReduceOp.SUM)
+
+    def _reduced(self, x: Tensor, op: dist.ReduceOp.RedOpType) -> Tensor:
         if not self.whole:
-            self.exchanged += total.element_size()
-            dist.all_reduce(total, dist.ReduceOp.SUM, group=self.group)
-        return total
+            self.exchanged += x.element_size()
+            dist.all_reduce(x, op, group=self.group)
+        return x
 
     def per_part(self, x: Tensor) -> Tensor:
         """The values of all ranks, in the order of their tokens."""
         if self.whole:
             return super().per_part(x)
         self.exchanged += x.element_size()
-        return torch.stack(self._gathered(x), 1)
+        return torch.stack(_gathered(x, self.group), 1)
 
     def at_ids(self, dense: Tensor) -> Tensor:
         """The columns of this rank's tokens."""
@@ -103,7 +100,7 @@ class ShardedCandidates(DeviceCandidates):
             z = torch.cat([z, z.new_full(missing, float("-inf"))], 1)
             ids = torch.cat([ids, ids.new_full(missing, torch.iinfo(torch.int32).max)], 1)
         self.exchanged += self.bound * 8
-        z, ids = torch.cat(self._gathered(z), 1), torch.cat(self._gathered(ids), 1)
+        z, ids = (torch.cat(_gathered(x, self.group), 1) for x in (z, ids))
         self.ids, by_id = ids.sort(dim=1, stable=True)
         self._z = z.gather(1, by_id)
         self.whole = True
@@ -128,10 +125,12 @@ class ShardedCandidates(DeviceCandidates):
             high = torch.where(enough, high, middle - 1)
         self.keep_through(low)
 
-    def _gathered(self, x: Tensor) -> list[Tensor]:
-        parts = [torch.empty_like(x) for _ in range(self.ranks)]
-        dist.all_gather(parts, x.contiguous(), group=self.group)
-        return parts
+
+def _gathered(x: Tensor, group: dist.ProcessGroup | None) -> list[Tensor]:
+    """What each rank has."""
+    parts = [torch.empty_like(x) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(parts, x.contiguous(), group=group)
+    return parts
 
 
 class ShardedBackend(TorchBackend):
@@ -233,10 +232,8 @@ class ShardedChain(DeviceChain):
         device: torch.device | str = "cpu",
         max_tokens: int = 4096,
     ) -> None:
-        if not 0 <= first <= n_vocab:
-            raise ParameterError(f"first={first} is out of range: give 0 to {n_vocab}")
-        if not 1 <= max_top_k <= n_vocab:
-            raise ParameterError(f"max_top_k={max_top_k} is out of range: give 1 to {n_vocab}")
+        check_in("first", first, 0, n_vocab)
+        check_in("max_top_k", max_top_k, 1, n_vocab)
         self.first, self.max_top_k, self.group = first, max_top_k, group
         self._width = 0  # of this rank's part, once all parts have been checked
         made = chain_of(template)
@@ -272,10 +269,8 @@ class ShardedChain(DeviceChain):
     def _check_parts(self, width: int) -> None:
         """Check that the ranks' parts make up the vocabulary."""
         mine = torch.tensor([self.first, width], device=self.device)
-        parts = [torch.empty_like(mine) for _ in range(dist.get_world_size(self.group))]
-        dist.all_gather(parts, mine, group=self.group)
         end = 0
-        for rank, (first, own) in enumerate(part.tolist() for part in parts):
+        for rank, (first, own) in enumerate(part.tolist() for part in _gathered(mine, self.group)):
             if first != end:
                 raise LogitsError(
                     f"rank {rank} has tokens from {first} on, and those before it end at {end}: ranks hold "

@@ -13,7 +13,7 @@ from aleator.device.arguments import ChainOptions
 from aleator.device.backends.backend import Backend
 from aleator.device.backends.torch.logits import check_tokens
 from aleator.device.candidates import NOTHING
-from aleator.device.host_steps import applied
+from aleator.device.host_steps import accept_all, applied
 from aleator.device.report import Report
 from aleator.device.rows import Mark
 from aleator.device.token_bits import allow
@@ -45,13 +45,7 @@ class HostBackend(Backend):
         self._chains[row] = chain.clone()
 
     def extend(self, row: int, tokens: Sequence[int], generated: bool) -> None:
-        chain = self._chains[row]
-        for done, token in enumerate(tokens):
-            try:
-                chain.accept(token, generated)
-            except BaseException:
-                chain.rollback(done)
-                raise
+        accept_all([self._chains[row]], tokens, generated)
 
     def rollback(self, row: int, n: int) -> None:
         self._chains[row].rollback(n)

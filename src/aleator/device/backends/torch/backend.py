@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from aleator.core import host
-from aleator.core.errors import ConstraintError, ParameterError
+from aleator.core.errors import ParameterError
 from aleator.device.arguments import ChainOptions
 from aleator.device.backends.backend import Backend, Launches
 from aleator.device.backends.torch.program import PlacedSampler, Program, split
 from aleator.device.candidates import NOTHING, DeviceCandidates
 from aleator.device.device_sampler import DeviceSampler
-from aleator.device.host_steps import finish, mask_of
+from aleator.device.host_steps import accept_all, finish, mask_of
 from aleator.device.peak import PeakBytes
 from aleator.device.report import Report
 from aleator.device.rows import Histories, Mark, Row
@@ -172,17 +172,7 @@ class TorchBackend(Backend):
                 f"row {row} holds {start} tokens already, {n} more make more than max_tokens={most}: make the "
                 "chain with a larger one",
             )
-        done: list[tuple[host.Chain | SamplerChain, int]] = []
-        try:
-            for each in state.on_host:
-                done.append((each, 0))
-                for i, token in enumerate(tokens, start=1):
-                    each.accept(token, generated)
-                    done[-1] = each, i
-        except ConstraintError:
-            for each, accepted in done:
-                each.rollback(accepted)
-            raise
+        accept_all(state.on_host, tokens, generated)
         self.histories.extend(row, start, tokens, generated)
         state.used = start + n
         if generated:
@@ -207,12 +197,13 @@ class TorchBackend(Backend):
         state.used = length - n
         self.histories.cut(row, length, n)
         self._rewound(row)
-        self._follow(row)
 
     def _rewound(self, row: int) -> None:
+        """Tell a row's places its position, which is earlier now, and follow its phases."""
         position = int(self.histories.position[row])
         for place in self.rows[row].samplers:
             place.rewound(row, position)
+        self._follow(row)
 
     def reset(self, row: int) -> None:
         for each in self.rows[row].on_host:
@@ -220,18 +211,13 @@ class TorchBackend(Backend):
         self.rows[row].used = 0
         self.histories.clear(row)
         self._rewound(row)
-        self._follow(row)
 
     def permute(self, rows: Sequence[int]) -> None:
         index = torch.tensor(list(rows), device=self.options.device)
-        for tensor in self.tensors():
+        own = [tensor for place in self.program.places for tensor in place.rows.values()]
+        for tensor in (*self.histories.tensors, *own):
             tensor.copy_(tensor[index])
         self.rows = [self.rows[row] for row in rows]
-
-    def tensors(self) -> list[Tensor]:
-        """All that have a row for each row."""
-        own = [tensor for place in self.program.places for tensor in place.rows.values()]
-        return [*self.histories.tensors, *own]
 
     def sample(self, logits: Tensor, allowed: Tensor | None, live: Tensor | None) -> Tensor:
         """Grammars' masks first, then the device, then samplers on the host; then phases that begin."""

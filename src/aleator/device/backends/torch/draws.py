@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from aleator.core import contract
 from aleator.core.contract import ADAPTIVE_PEAK, ADAPTIVE_SLOPE, ADAPTIVE_WIDTH, Purpose
+from aleator.core.numerics import log2_double as log2_of_number
 from aleator.device.arguments import ChainOptions
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.device_sampler import (
@@ -19,15 +20,14 @@ from aleator.device.device_sampler import (
     Field,
     Fields,
     Values,
-    expect,
     key,
     signed64,
-    uniform,
 )
-from aleator.device.fixed import log2_q32, philox
+from aleator.device.fixed import double_of, exp2_double, log2_double, log2_q32, philox
 from aleator.samplers.adaptive_p import AdaptiveP
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.dist import Dist
+from aleator.samplers.mirostat import Mirostat
 from aleator.samplers.synthid import MULTIPLIER, table
 from aleator.samplers.watermark import DRAWN, HASH, MOST_NUMBERS
 
@@ -45,13 +45,11 @@ class DeviceDist(DeviceSampler):
     fields: ClassVar[Fields] = RANDOM
     purpose: ClassVar[Purpose] = Purpose.DIST
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
-        own = expect(Dist, sampler)
-        seed = place.seed if own.seed is None else own.seed
-        return key(seed, self.purpose, place)
+    def values(self, sampler: Dist, place: Place) -> Values:
+        return key(sampler.seed_in(place), self.purpose, place)
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        data.draw(uniform(self, step), self.get("active", step))
+        data.draw(self.uniform(step), self.get("active", step))
 
 
 class DeviceGumbel(DeviceDist):
@@ -112,15 +110,14 @@ class DeviceWatermark(DeviceGumbel):
         "ngram": Field(torch.int64, 1),
     }
 
-    def needs(self, sampler: Sampler) -> tuple[int, ...]:
+    def needs(self, sampler: Dist) -> tuple[int, ...]:
         """How many tokens a draw is keyed by."""
-        return (expect(Dist, sampler).watermark_ngram,)
+        return (sampler.watermark_ngram,)
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
+    def values(self, sampler: Dist, place: Place) -> Values:
         """Both keys."""
-        own = expect(Dist, sampler)
-        secret = signed64(own.watermark_key_file.seed)
-        return {**super().values(sampler, place), "key": secret, "ngram": own.watermark_ngram}
+        secret = signed64(sampler.watermark_key_file.seed)
+        return {**super().values(sampler, place), "key": secret, "ngram": sampler.watermark_ngram}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         (most,) = self.launch
@@ -151,23 +148,17 @@ class DeviceSynthID(DeviceDist):
         super().__init__(sampler, options)
         self.tables["coins"] = torch.from_numpy(table()).to(self.device)
 
-    def needs(self, sampler: Sampler) -> tuple[int, ...]:
+    def needs(self, sampler: Dist) -> tuple[int, ...]:
         """How many tokens a draw is keyed by, and how many layers it has."""
-        own = expect(Dist, sampler)
-        return own.watermark_ngram, len(own.watermark_key_file.numbers)
+        return sampler.watermark_ngram, len(sampler.watermark_key_file.numbers)
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
+    def values(self, sampler: Dist, place: Place) -> Values:
         """Of the draw, and SynthID's."""
-        own = expect(Dist, sampler)
-        numbers = own.watermark_key_file.numbers
+        numbers = sampler.watermark_key_file.numbers
         keys = torch.zeros(MOST_NUMBERS, dtype=torch.int64)
         keys[: len(numbers)] = torch.tensor(numbers)
-        made: dict[str, float | Tensor] = {
-            "keys": keys,
-            "layers": len(numbers),
-            "ngram": own.watermark_ngram,
-        }
-        return {**super().values(sampler, place), **made}
+        drawn, ngram = super().values(sampler, place), sampler.watermark_ngram
+        return {**drawn, "keys": keys, "layers": len(numbers), "ngram": ngram}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         most, layers = self.launch
@@ -182,7 +173,7 @@ class DeviceSynthID(DeviceDist):
             keyed = _coin_hash(h, self.get("keys", step)[:, layer].unsqueeze(1))
             coins = self.tables["coins"][keyed].to(torch.int64)
             shares = torch.where(depth > layer, _played(data, shares, coins), shares)
-        data.draw(uniform(self, step), self.get("active", step), shares)
+        data.draw(self.uniform(step), self.get("active", step), shares)
 
 
 def _coin_hash(h: Tensor, number: Tensor) -> Tensor:
@@ -231,11 +222,10 @@ class DeviceAdaptiveP(DeviceSampler):
         "weight": Field(torch.float64, 1.0),  # weights
     }
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
-        own = expect(AdaptiveP, sampler)
-        target, decay = own.adaptive_target, own.adaptive_decay
+    def values(self, sampler: AdaptiveP, place: Place) -> Values:
+        target, decay = sampler.adaptive_target, sampler.adaptive_decay
         return {
-            **key(own.seed_in(place), Purpose.ADAPTIVE_P, place),
+            **key(sampler.seed_in(place), Purpose.ADAPTIVE_P, place),
             "target": target,
             "decay": decay,
             "total": min(max(target, 0.0), 1.0) / (1 - decay),
@@ -261,10 +251,115 @@ class DeviceAdaptiveP(DeviceSampler):
 
         data.write(on, favour)
         data.keep(~lost.unsqueeze(1))
-        data.draw(uniform(self, step), active)
+        data.draw(self.uniform(step), active)
         chosen = data.total(torch.where(data.ids == data.selected.unsqueeze(1), p, 0.0))
         decay = self.get("decay", step)
         moved = chosen.to(torch.float64) + decay * total
         self.propose("total", torch.where(target >= 0, moved, total), step)
         moved = 1.0 + decay * count
         self.propose("weight", torch.where(target >= 0, moved, count), step)
+
+
+class DeviceMirostatSampler(DeviceSampler):
+    """Draws, and moves mu by the surprise of the drawn token."""
+
+    fields: ClassVar[Fields] = {
+        **RANDOM,
+        "tau": Field(torch.float64, 0.0),
+        "eta": Field(torch.float64, 0.0),
+    }
+    state: ClassVar[Fields] = {"mu": Field(torch.float64, 0.0)}
+
+    def values(self, sampler: Any, place: Place) -> Values:
+        return {
+            **key(sampler.seed_in(place), sampler.purpose, place),
+            "tau": sampler.mirostat_tau,
+            "eta": sampler.mirostat_eta,
+            "mu": 2 * sampler.mirostat_tau,
+        }
+
+    def draw(self, data: DeviceCandidates, mu: Tensor, step: DeviceStep) -> None:
+        """Draw from the remaining candidates."""
+        data.draw(self.uniform(step), self.get("active", step))
+        at_selected = data.ids == data.selected.unsqueeze(1)
+        chosen = data.total(torch.where(at_selected, data.weights, 0))
+        bits = log2_q32(data.mass.clamp(min=1)) - log2_q32(chosen.clamp(min=1))
+        surprise = bits.to(torch.float64) / 2.0**32
+        moved = mu - self.get("eta", step) * (surprise - self.get("tau", step))
+        self.propose("mu", moved, step)
+
+
+class DeviceMirostatV2(DeviceMirostatSampler):
+    """Removes tokens with more than mu bits of surprise, and draws."""
+
+    def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
+        mu = self.get_state("mu", step)
+        q = (mu.clamp(-contract.MU_LIMIT, contract.MU_LIMIT) * 2.0**32).floor().to(torch.int64)
+        level = log2_q32(data.mass.clamp(min=1)) - q
+        data.keep_run(_least(level), self.get("active", step) & (level > 0))
+        self.draw(data, mu, step)
+
+
+def _least(level: Tensor) -> Tensor:
+    """The least weight, int64 [B], whose log2 in Q32 reaches ``level``; above 2^40 if there is none."""
+    low, high = torch.ones_like(level), torch.full_like(level, (1 << contract.WEIGHT_BITS) + 1)
+    for _ in range(contract.WEIGHT_BITS + 1):
+        middle = low + high >> 1
+        reached = log2_q32(middle) >= level
+        high = torch.where(reached, middle, high)
+        low = torch.where(reached, low, middle + 1).minimum(high)
+    return high
+
+
+class DeviceMirostat(DeviceMirostatSampler):
+    """Keeps as many tokens as a Zipf distribution of the same shape has within mu bits, and draws."""
+
+    fields: ClassVar[Fields] = {**DeviceMirostatSampler.fields, "m": Field(torch.int64, 0)}
+
+    def needs(self, sampler: Mirostat) -> tuple[int, ...]:
+        return (min(sampler.mirostat_m, self.n_vocab),)
+
+    def values(self, sampler: Mirostat, place: Place) -> Values:
+        return {**super().values(sampler, place), "m": sampler.mirostat_m}
+
+    def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
+        mu = self.get_state("mu", step)
+        k = self._bound(data, mu, step)
+        data.keep_first(torch.where(self.get("active", step), k, 2**62))
+        self.draw(data, mu, step)
+
+    def _bound(self, data: DeviceCandidates, mu: Tensor, step: DeviceStep) -> Tensor:
+        """The number of candidates to keep, int64 [B]."""
+        s = self._exponent(data, step)
+        e, vocabulary = s - 1, log2_of_number(float(self.n_vocab))
+        near = e.abs() < 2**-20
+        safe = torch.where(near, 1.0, e)
+        limit = torch.full_like(
+            mu, log2_of_number(vocabulary / contract.LOG2_E) if vocabulary > 0 else 0.0
+        )
+        rest = (1 - exp2_double(-safe * vocabulary)).abs()
+        rest = torch.where(rest > 0, rest, 1.0)
+        log_k = torch.where(near, mu - limit, log2_double(safe.abs()) + mu - log2_double(rest))
+        k = exp2_double((log_k / torch.where(s > 0, s, 1.0)).clamp(-1.0, 40.0))
+        k = k.floor().to(torch.int64).clamp(min=1)
+        k = torch.where(s < 2**-10, 2**62, k)
+        return torch.where(s.isinf(), 1, k)
+
+    def _exponent(self, data: DeviceCandidates, step: DeviceStep) -> Tensor:
+        """The paper's s, float64 [B]: a quotient of two exact sums; inf if there is nothing to sum."""
+        # Not data.ranked: among the first there may be tokens that were masked since the order was made.
+        keys = data.keys()
+        columns = keys.topk(min(self.launch[0], keys.shape[1]), 1).indices
+        w = data.weights.gather(1, columns)
+        i = torch.arange(w.shape[1] - 1, device=self.device)
+        logs = log2_q32(w.clamp(min=1))
+        fall = logs[:, :-1] - logs[:, 1:]
+        t = log2_q32(i + 2) - log2_q32(i + 1)
+        there = (w[:, 1:] > 0) & (i < self.get("m", step).unsqueeze(1) - 1)
+        there = there.to(torch.int64).cumprod(1) == 1
+        fall, t = torch.where(there, fall, 0), torch.where(there, t, 0)
+        # Products have up to 70 bits: t is taken in two parts, whose sums stay below 2^55.
+        high, low = t >> 16, t & 0xFFFF
+        numerator = double_of((high * fall).sum(1), (low * fall).sum(1))
+        denominator = double_of((high * t).sum(1), (low * t).sum(1))
+        return torch.where(denominator > 0, numerator / denominator, float("inf"))

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from aleator.core.errors import ParameterError
 from aleator.device.candidates import DeviceCandidates
-from aleator.device.device_sampler import DeviceSampler, DeviceStep, Field, Fields, Values, expect
+from aleator.device.device_sampler import DeviceSampler, DeviceStep, Field, Fields, Values
 from aleator.device.fixed import exp2_double, log2_double
-from aleator.samplers.base import Place, Sampler
+from aleator.samplers.base import Place
 from aleator.samplers.logit_bias import LogitBias
 from aleator.samplers.penalties import Penalties
 from aleator.samplers.smoothing import Smoothing
@@ -40,15 +40,14 @@ class DeviceTemperature(DeviceSampler):
         "dynamic": Field(torch.bool, False),
     }
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
-        own = expect(Temperature, sampler)
-        temperature, spread = own.temperature, own.dynatemp_range
+    def values(self, sampler: Temperature, place: Place) -> Values:
+        temperature, spread = sampler.temperature, sampler.dynatemp_range
         if spread <= 0:
             return {"low": temperature, "high": temperature}
         return {
             "low": max(0.0, temperature - spread),
             "high": temperature + spread,
-            "exponent": own.dynatemp_exponent,
+            "exponent": sampler.dynatemp_exponent,
             "dynamic": True,
         }
 
@@ -74,8 +73,8 @@ class DeviceSmoothing(DeviceSampler):
         "cube": Field(torch.float32, 0.0),
     }
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
-        square, cube = expect(Smoothing, sampler).coefficients
+    def values(self, sampler: Smoothing, place: Place) -> Values:
+        square, cube = sampler.coefficients
         return {"square": square, "cube": cube}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
@@ -113,9 +112,9 @@ class DeviceLogitBias(DeviceSampler):
         "biases": Field(torch.float32, 0.0, (MAX_BIASES,)),
     }
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
+    def values(self, sampler: LogitBias, place: Place) -> Values:
         """The pairs; unused entries point past the vocabulary."""
-        pairs = expect(LogitBias, sampler).logit_bias
+        pairs = sampler.logit_bias
         if len(pairs) > MAX_BIASES:
             raise ParameterError(
                 f"logit_bias has {len(pairs)} entries: on a device a row has at most {MAX_BIASES}"
@@ -152,21 +151,20 @@ class DevicePenalties(DeviceSampler):
         "each": Field(torch.bool, False),  # penalise a repetition once for each occurrence
     }
 
-    def set(self, row: int, sampler: Sampler, place: Place) -> None:
+    def set(self, row: int, sampler: Penalties, place: Place) -> None:
         super().set(row, sampler, place)
-        self.waits |= expect(Penalties, sampler).repetition_per == "occurrence"
+        self.waits |= sampler.repetition_per == "occurrence"
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
+    def values(self, sampler: Penalties, place: Place) -> Values:
         """The parameters; a window of -1 becomes the whole history."""
-        own = expect(Penalties, sampler)
         return {
-            "window": 2**62 if own.penalty_last_n < 0 else own.penalty_last_n,
-            "repetition": own.repetition_penalty,
-            "frequency": own.frequency_penalty,
-            "presence": own.presence_penalty,
-            "repeat_all": own.penalty_scope != "generated",
-            "count_all": own.penalty_scope == "all",
-            "each": own.repetition_per == "occurrence",
+            "window": 2**62 if sampler.penalty_last_n < 0 else sampler.penalty_last_n,
+            "repetition": sampler.repetition_penalty,
+            "frequency": sampler.frequency_penalty,
+            "presence": sampler.presence_penalty,
+            "repeat_all": sampler.penalty_scope != "generated",
+            "count_all": sampler.penalty_scope == "all",
+            "each": sampler.repetition_per == "occurrence",
         }
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:

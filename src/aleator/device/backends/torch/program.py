@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from aleator.core.records import dataclass
 from aleator.device.arguments import ChainOptions
-from aleator.device.backends.torch import bans, draws, logits, mirostat, truncation
-from aleator.device.backends.torch.dry import DeviceDRY
+from aleator.device.backends.torch import bans, draws, logits, truncation
 from aleator.device.backends.torch.user import DeviceUser, place_of
 from aleator.device.device_sampler import DeviceSampler
 from aleator.samplers.base import Place, Sampler
@@ -20,7 +19,7 @@ from aleator.samplers.user import UserSampler
 FORMS: dict[str, type[DeviceSampler]] = {
     "adaptive_p": draws.DeviceAdaptiveP,
     "bad_words": bans.DeviceBadWords,
-    "dry": DeviceDRY,
+    "dry": bans.DeviceDRY,
     "epsilon_cutoff": truncation.DeviceEpsilonCutoff,
     "eta_cutoff": truncation.DeviceEtaCutoff,
     "greedy": draws.DeviceGreedy,
@@ -28,8 +27,8 @@ FORMS: dict[str, type[DeviceSampler]] = {
     "min_k": truncation.DeviceMinK,
     "min_p": truncation.DeviceMinP,
     "min_tokens": bans.DeviceMinTokens,
-    "mirostat": mirostat.DeviceMirostat,
-    "mirostat_v2": mirostat.DeviceMirostatV2,
+    "mirostat": draws.DeviceMirostat,
+    "mirostat_v2": draws.DeviceMirostatV2,
     "no_repeat_ngram": bans.DeviceNoRepeatNgram,
     "p_less": truncation.DevicePLess,
     "penalties": logits.DevicePenalties,
@@ -55,15 +54,6 @@ DRAWS: dict[str, type[DeviceSampler]] = {
 """Device forms of ``dist`` by its ``draw``."""
 
 
-def device_form(sampler: Sampler) -> type[DeviceSampler] | None:
-    """The device form of a chain's sampler; None if it runs on the host."""
-    if why_not(sampler):
-        return None
-    if isinstance(sampler, UserSampler):
-        return DeviceUser
-    return DRAWS[sampler.draw] if isinstance(sampler, Dist) else FORMS[sampler.name]
-
-
 PlacedSampler = tuple[Sampler, Place]
 """A sampler, and its place in the chain."""
 
@@ -78,10 +68,11 @@ class Kind:
 
 def kind_of(sampler: Sampler) -> Kind | None:
     """A sampler's kind; None if it has no device form."""
-    form = device_form(sampler)
-    if form is None:
+    if why_not(sampler):
         return None
-    return Kind(form, place_of(sampler.user) if isinstance(sampler, UserSampler) else None)
+    if isinstance(sampler, UserSampler):
+        return Kind(DeviceUser, place_of(sampler.user))
+    return Kind(DRAWS[sampler.draw] if isinstance(sampler, Dist) else FORMS[sampler.name])
 
 
 def split(chain: SamplerChain) -> tuple[list[PlacedSampler], list[PlacedSampler]]:
@@ -120,16 +111,11 @@ class Program:
 
         ``kept`` are places that must stay.  If places are added, unused ones are removed.
         """
-        kinds: list[Kind] = []
-        wanted: list[PlacedSampler] = []
-        for sampler, place in samplers:
-            kind = kind_of(sampler)
-            if kind is not None:
-                kinds.append(kind)
-                wanted.append((sampler, place))
-        found = _positions(self._kinds, kinds)
-        if found is not None:
-            return self, {self.places[i]: each for i, each in zip(found, wanted, strict=True)}
+        pairs = [(kind, each) for each in samplers if (kind := kind_of(each[0])) is not None]
+        kinds, wanted = [kind for kind, _ in pairs], [each for _, each in pairs]
+        order = merged(self._kinds, kinds)
+        if len(order) == len(self._kinds):
+            return self, {self.places[i]: wanted[j] for i, j in order if i is not None and j >= 0}
         made = Program(self._options)
         old = [i for i, place in enumerate(self.places) if place in kept]
         fitted: dict[DeviceSampler, PlacedSampler] = {}
@@ -144,19 +130,6 @@ class Program:
             if there >= 0:
                 fitted[at] = wanted[there]
         return made, fitted
-
-
-def _positions(kinds: Sequence[Kind], wanted: Sequence[Kind]) -> list[int] | None:
-    """Ascending indices in ``kinds`` of the ``wanted`` ones; None if they do not occur in this order."""
-    found, at = [], 0
-    for kind in wanted:
-        while at < len(kinds) and kinds[at] != kind:
-            at += 1
-        if at == len(kinds):
-            return None
-        found.append(at)
-        at += 1
-    return found
 
 
 def merged(a: Sequence[Kind], b: Sequence[Kind]) -> list[tuple[int | None, int]]:

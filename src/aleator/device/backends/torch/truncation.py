@@ -19,10 +19,8 @@ from aleator.device.device_sampler import (
     Field,
     Fields,
     Values,
-    expect,
     key,
     signed64,
-    uniform,
 )
 from aleator.device.fixed import (
     ceil_of_fraction,
@@ -32,7 +30,7 @@ from aleator.device.fixed import (
     mul_high,
     variance,
 )
-from aleator.samplers.base import Place, Sampler
+from aleator.samplers.base import Place
 from aleator.samplers.epsilon_cutoff import EpsilonCutoff
 from aleator.samplers.eta_cutoff import EtaCutoff
 from aleator.samplers.min_k import MinK
@@ -51,8 +49,8 @@ class DeviceTopK(DeviceSampler):
 
     fields: ClassVar[Fields] = {"k": Field(torch.int64, 2**62)}
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
-        return {"k": expect(TopK, sampler).kept_of(self.n_vocab)}
+    def values(self, sampler: TopK, place: Place) -> Values:
+        return {"k": sampler.kept_of(self.n_vocab)}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         data.keep_first(self.get("k", step))
@@ -83,9 +81,8 @@ class DeviceTopP(DeviceFraction):
 
     fields: ClassVar[Fields] = {**DeviceFraction.fields, "full": Field(torch.bool, False)}
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
-        own = expect(TopP, sampler)
-        return {**_fraction(own.top_p, own.min_keep), "full": own.mass == "full"}
+    def values(self, sampler: TopP, place: Place) -> Values:
+        return {**_fraction(sampler.top_p, sampler.min_keep), "full": sampler.mass == "full"}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         active, full = self.get("active", step), self.get("full", step)
@@ -102,10 +99,9 @@ class DeviceMinP(DeviceSampler):
 
     fields: ClassVar[Fields] = {"log": Field(torch.float64, 0.0), "min_keep": Field(torch.int64, 0)}
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
+    def values(self, sampler: MinP, place: Place) -> Values:
         """ln(min_p), made once on the host."""
-        own = expect(MinP, sampler)
-        return {"log": math.log(float(np.float32(own.min_p))), "min_keep": own.min_keep}
+        return {"log": math.log(float(np.float32(sampler.min_p))), "min_keep": sampler.min_keep}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         bound = (data.temperature * self.get("log", step)).to(torch.float32)
@@ -115,9 +111,8 @@ class DeviceMinP(DeviceSampler):
 class DeviceTypicalP(DeviceFraction):
     """Keeps the tokens whose surprise is closest to the entropy."""
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
-        own = expect(TypicalP, sampler)
-        return _fraction(own.typical_p, own.min_keep)
+    def values(self, sampler: TypicalP, place: Place) -> Values:
+        return _fraction(sampler.typical_p, sampler.min_keep)
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         entropy = data.entropy()
@@ -140,8 +135,8 @@ class DeviceTopNSigma(DeviceSampler):
 
     fields: ClassVar[Fields] = {"n": Field(torch.float64, 0.0)}
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
-        return {"n": single(expect(TopNSigma, sampler).top_n_sigma)}
+    def values(self, sampler: TopNSigma, place: Place) -> Values:
+        return {"n": single(sampler.top_n_sigma)}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         d = data.current - data.top
@@ -164,20 +159,19 @@ class DeviceXTC(DeviceFraction):
         "always": Field(torch.bool, False),
     }
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
+    def values(self, sampler: XTC, place: Place) -> Values:
         """The coin falls where u < ceil(probability * 2^64)."""
-        own = expect(XTC, sampler)
-        probability = single(own.xtc_probability)
+        probability = single(sampler.xtc_probability)
         coin = 0 if probability >= 1 else math.ceil(probability * 2.0**64)
         return {
-            **key(own.seed_in(place), Purpose.XTC, place),
-            **_fraction(own.xtc_threshold, own.min_keep),
+            **key(sampler.seed_in(place), Purpose.XTC, place),
+            **_fraction(sampler.xtc_threshold, sampler.min_keep),
             "coin": signed64(coin),
             "always": probability >= 1,
         }
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
-        falls = less(uniform(self, step), self.get("coin", step)) | self.get("always", step)
+        falls = less(self.uniform(step), self.get("coin", step)) | self.get("always", step)
         run = data.run(self.of(data.mass, step))
         length = run.sum(1)
         enough = data.size - (length - 1) >= self.get("min_keep", step)
@@ -189,9 +183,8 @@ class DeviceXTC(DeviceFraction):
 class DeviceEpsilonCutoff(DeviceFraction):
     """Keeps tokens of at least a probability."""
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
-        own = expect(EpsilonCutoff, sampler)
-        return _fraction(own.epsilon_cutoff, own.min_keep)
+    def values(self, sampler: EpsilonCutoff, place: Place) -> Values:
+        return _fraction(sampler.epsilon_cutoff, sampler.min_keep)
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         bound = self.of(data.mass, step)
@@ -207,10 +200,9 @@ class DeviceEtaCutoff(DeviceSampler):
         "min_keep": Field(torch.int64, 0),
     }
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
-        own = expect(EtaCutoff, sampler)
-        most = single(own.eta_cutoff)
-        return {"most": most, "root": math.sqrt(most), "min_keep": own.min_keep}
+    def values(self, sampler: EtaCutoff, place: Place) -> Values:
+        most = single(sampler.eta_cutoff)
+        return {"most": most, "root": math.sqrt(most), "min_keep": sampler.min_keep}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         entropy = data.entropy()
@@ -227,9 +219,9 @@ class DeviceMinK(DeviceSampler):
 
     fields: ClassVar[Fields] = {"tau": Field(torch.float64, 0.0)}
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
+    def values(self, sampler: MinK, place: Place) -> Values:
         """Tau, as its float32."""
-        return {"tau": single(expect(MinK, sampler).min_k_tau)}
+        return {"tau": single(sampler.min_k_tau)}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         size = data.size
@@ -251,9 +243,9 @@ class DevicePLess(DeviceSampler):
 
     fields: ClassVar[Fields] = {"normalized": Field(torch.bool, False)}
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
+    def values(self, sampler: PLess, place: Place) -> Values:
         """Which bound."""
-        return {"normalized": expect(PLess, sampler).p_less == "normalized"}
+        return {"normalized": sampler.p_less == "normalized"}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         mass, n = data.mass.clamp(min=1), data.size
@@ -285,9 +277,9 @@ class DeviceTopH(DeviceSampler):
 
     fields: ClassVar[Fields] = {"share": Field(torch.float64, 1.0)}
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
+    def values(self, sampler: TopH, place: Place) -> Values:
         """The share, as its float32."""
-        return {"share": single(expect(TopH, sampler).top_h)}
+        return {"share": single(sampler.top_h)}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         terms = data.entropy_terms()

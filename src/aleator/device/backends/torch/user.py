@@ -20,7 +20,7 @@ from aleator.core.contract import Purpose
 from aleator.core.errors import ParameterError
 from aleator.device.arguments import ChainOptions
 from aleator.device.candidates import DeviceCandidates
-from aleator.device.device_sampler import RANDOM, DeviceSampler, Field, Fields, Values, expect, key
+from aleator.device.device_sampler import RANDOM, DeviceSampler, Field, Fields, Values, key
 from aleator.device.step import DeviceStep
 from aleator.device.step import OwnRows as OwnRows
 from aleator.samplers.base import Place, Sampler
@@ -44,8 +44,8 @@ class OnDevice(Protocol):
 class DeviceUser(DeviceSampler):
     """Calls ``apply_device`` once for all rows; rows without the sampler do not change."""
 
-    def __init__(self, sampler: Sampler, options: ChainOptions) -> None:
-        user = expect(UserSampler, sampler).user
+    def __init__(self, sampler: UserSampler, options: ChainOptions) -> None:
+        user = sampler.user
         if not isinstance(user, OnDevice):
             raise ParameterError(
                 "samplers",
@@ -63,9 +63,8 @@ class DeviceUser(DeviceSampler):
     def nbytes(self) -> int:
         return super().nbytes + self._bytes
 
-    def values(self, sampler: Sampler, place: Place) -> Values:
-        user = expect(UserSampler, sampler).user
-        make = getattr(user, "device_values", None)
+    def values(self, sampler: UserSampler, place: Place) -> Values:
+        make = getattr(sampler.user, "device_values", None)
         given = make() if callable(make) else {}
         names = {*self.own_fields, *self.own_state}
         if not isinstance(given, Mapping) or not given.keys() <= names:

@@ -75,8 +75,8 @@ class TritonBackend(TorchBackend):
 
     def step(self, logits: Tensor, allowed: Tensor | None, live: Tensor | None) -> Tensor:
         batch, fused = len(logits), self._fused
-        plan = fused.plan(batch, allowed is not None)
-        self._launched[batch] = self._launches(plan, batch)
+        launched = self.launches(batch, allowed is not None)
+        self._launched[batch], plan = launched, launched.plan
         data = self.apply(logits, allowed, self.active(batch)) if plan.torch else None
         tokens = fused.sample(plan, logits, allowed, self.histories.step(batch))
         if data is not None:
@@ -103,19 +103,15 @@ class TritonBackend(TorchBackend):
             return super().workspace(dtype)
         return 8 * self.options.max_batch
 
-    def _launches(self, plan: Plan, batch: int) -> TritonLaunches:
+    def launches(self, batch: int, allowed: bool = False) -> TritonLaunches:
+        plan = self._fused.plan(batch, allowed)
         own = super().launches(batch) if plan.torch else None
         return TritonLaunches(plan, own, self._number)
-
-    def launches(self, batch: int) -> Launches:
-        return self._launches(self._fused.plan(batch, False), batch)
 
     def check_replay(self, batch: int, captured: Launches) -> None:
         """Compare, with ``allowed`` where it was captured."""
         then = self._launched.get(batch) if captured is None else captured
-        if not isinstance(then, TritonLaunches):
-            raise stale(batch)
-        if then != self._launches(self._fused.plan(batch, then.plan.allowed), batch):
+        if not isinstance(then, TritonLaunches) or then != self.launches(batch, then.plan.allowed):
             raise stale(batch)
 
     def paths(self, reset: bool) -> dict[str, int]:

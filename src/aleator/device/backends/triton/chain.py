@@ -17,7 +17,7 @@ from torch import Tensor
 from aleator.core.contract import LOG2_E
 from aleator.core.errors import ParameterError
 from aleator.device.arguments import ChainOptions
-from aleator.device.backends.torch.dry import DeviceDRY
+from aleator.device.backends.torch.bans import DeviceDRY
 from aleator.device.backends.torch.logits import MAX_BIASES, DeviceLogitBias, DevicePenalties
 from aleator.device.backends.triton import places as triton_places
 from aleator.device.backends.triton import report as triton_report
@@ -126,15 +126,7 @@ class TritonChain:
     @property
     def _of_rows(self) -> list[Tensor]:
         """What is written when a row's chain is set."""
-        wanted = self._wanted
-        return [
-            wanted.start,
-            wanted.size,
-            wanted.path,
-            wanted.scale,
-            wanted.active,
-            self.torch_rows,
-        ]
+        return [*self._wanted, self.torch_rows]
 
     def set(self, row: int, samplers: Sequence[Sampler | None], tail: bool) -> None:
         """Take note of a row's chain: the samplers at the template's places."""

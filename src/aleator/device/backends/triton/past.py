@@ -14,7 +14,6 @@ from torch import Tensor
 
 from aleator.device.arguments import ChainOptions
 from aleator.device.backends.torch import bans
-from aleator.device.backends.torch.dry import DeviceDRY
 from aleator.device.backends.torch.logits import MAX_BIASES
 from aleator.device.backends.triton.sparse import CHUNK, bit_of, take_out
 from aleator.device.device_sampler import DeviceSampler
@@ -25,7 +24,7 @@ PAST: dict[type[DeviceSampler], tl.constexpr] = {
     bans.DeviceMinTokens: MIN_TOKENS,
     bans.DeviceBadWords: BAD_WORDS,
     bans.DeviceNoRepeatNgram: NO_REPEAT_NGRAM,
-    DeviceDRY: DRY,
+    bans.DeviceDRY: DRY,
 }
 WORDS, WORD_TOKENS = tl.constexpr(plan.MAX_BAD_WORDS), tl.constexpr(plan.MAX_BAD_WORD_TOKENS)
 WINDOW, BIASES = tl.constexpr(plan.MAX_DRY_WINDOW), tl.constexpr(MAX_BIASES)

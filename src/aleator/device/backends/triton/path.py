@@ -7,8 +7,7 @@ from dataclasses import field
 
 from aleator.core.contract import COLDEST
 from aleator.core.records import dataclass
-from aleator.device.backends.torch import bans, draws, logits, mirostat, truncation
-from aleator.device.backends.torch.dry import DeviceDRY
+from aleator.device.backends.torch import bans, draws, logits, truncation
 from aleator.device.backends.torch.user import DeviceUser
 from aleator.device.backends.triton import places, rows, sparse
 from aleator.device.backends.triton.past import PAST
@@ -31,9 +30,9 @@ KINDS = {
     draws.DeviceGumbel: places.GUMBEL,
     draws.DeviceWatermark: places.WATERMARK,
     draws.DeviceAdaptiveP: places.ADAPTIVE_P,
-    mirostat.DeviceMirostat: places.MIROSTAT,
+    draws.DeviceMirostat: places.MIROSTAT,
     draws.DeviceSynthID: places.SYNTHID,
-    mirostat.DeviceMirostatV2: places.MIROSTAT_V2,
+    draws.DeviceMirostatV2: places.MIROSTAT_V2,
     logits.DeviceTemperature: places.TEMPERATURE,
     logits.DeviceSoftmax: places.SOFTMAX,
     truncation.DeviceTopK: places.TOP_K,
@@ -54,7 +53,7 @@ KINDS = {
     bans.DeviceMinTokens: places.BAN,
     bans.DeviceBadWords: places.BAN,
     bans.DeviceNoRepeatNgram: places.BAN,
-    DeviceDRY: places.LOGIT_BIAS,
+    bans.DeviceDRY: places.LOGIT_BIAS,
     DeviceUser: places.SKIPPED,
 }
 WRITERS = {
@@ -64,9 +63,9 @@ WRITERS = {
     bans.DeviceMinTokens: sparse.MASK,
     bans.DeviceBadWords: sparse.MASK,
     bans.DeviceNoRepeatNgram: sparse.MASK,
-    DeviceDRY: sparse.BIAS,
+    bans.DeviceDRY: sparse.BIAS,
 }
-MOVED = (draws.DeviceAdaptiveP, mirostat.DeviceMirostat, mirostat.DeviceMirostatV2)
+MOVED = (draws.DeviceAdaptiveP, draws.DeviceMirostat, draws.DeviceMirostatV2)
 """Whose states the kernels move."""
 # What `whole` can do: these keep a beginning of the order, or draw by inverse mass.
 _IN_ORDER = (

@@ -20,6 +20,7 @@ from aleator.device.backends.triton.numerics import (
     NOTHING,
     Q32,
     ceil_fraction,
+    ceil_product,
     entropy_of,
     exp2_double,
     key_id,
@@ -35,11 +36,9 @@ from aleator.samplers import watermark as watermark_words
 
 (
     GREEDY, DIST, GUMBEL, MIROSTAT_V2, TEMPERATURE, SOFTMAX, TOP_K, TOP_P, MIN_P, TYPICAL_P, TOP_N_SIGMA,
-    P_LESS, TOP_H, MIN_K, XTC, LOGIT_BIAS, PENALTIES, TOKEN_MASK, SKIPPED, WATERMARK, SYNTHID,
-) = (tl.constexpr(i) for i in range(21))  # fmt: skip
-BAN, SMOOTHING, EPSILON_CUTOFF, ETA_CUTOFF, ADAPTIVE_P, MIROSTAT = (
-    tl.constexpr(i) for i in range(32, 38)
-)
+    P_LESS, TOP_H, MIN_K, XTC, LOGIT_BIAS, PENALTIES, TOKEN_MASK, SKIPPED, WATERMARK, SYNTHID, BAN,
+    SMOOTHING, EPSILON_CUTOFF, ETA_CUTOFF, ADAPTIVE_P, MIROSTAT,
+) = (tl.constexpr(i) for i in range(27))  # fmt: skip
 WINDOW_CHUNK = tl.constexpr(8)
 SEEN_CHUNK = tl.constexpr(128)
 HASH, DRAWN = tl.constexpr(watermark_words.HASH), tl.constexpr(watermark_words.DRAWN)
@@ -297,16 +296,10 @@ def late_penalties(
 
 
 @triton.jit
-def token_mask(place, row, keys, alive, n_words):
-    """Keeps allowed tokens."""
-    return lists.keep_allowed(keys, alive, place.words + row * n_words)
-
-
-@triton.jit
 def ban(place, row, keys, alive, temperature, n_words, SIZE: tl.constexpr):
     """Writes -inf to the tokens that are not allowed."""
     keys, alive = lists.write(keys, alive, lists.logits_of(keys, temperature), SIZE)
-    return keys, token_mask(place, row, keys, alive, n_words)
+    return keys, lists.keep_allowed(keys, alive, place.words + row * n_words)
 
 
 @triton.jit
@@ -371,3 +364,44 @@ def min_k(place, row, keys, alive, SIZE: tl.constexpr):
     span = first - tl.sum(tl.where(rank == n, z, 0.0), axis=0)
     wanted = tl.minimum(tl.load(place.tau + row) / span, n.to(tl.float64)).to(tl.int64)
     return lists.keep_first(alive, tl.where(span > 0, tl.maximum(cliff, wanted), n))
+
+
+@triton.jit
+def smoothing(place, row, keys, alive, temperature, SIZE: tl.constexpr):
+    """Bends the logits with the square and the cube of their distance from the best."""
+    if temperature != 1.0:
+        keys, alive = lists.write(keys, alive, lists.logits_of(keys, temperature), SIZE)
+    top = lists.top_of(keys, alive)
+    d = key_value(keys) - top
+    square = d * d
+    bent = top - square * tl.load(place.square + row)
+    return lists.write(keys, alive, bent + square * d * tl.load(place.cube + row), SIZE)
+
+
+@triton.jit
+def keep_probable(keys, alive, w, bound, min_keep):
+    """The run of weights that reach a bound; if too few do, the first ``min_keep`` and their ties."""
+    run = lists.keep_run(alive, w >= bound)
+    least = tl.minimum(tl.maximum(min_keep, 1), lists.size_of(alive))
+    z = key_value(keys)
+    last = alive & (lists.rank_of(alive) == least - 1)
+    last = tl.max(tl.where(last, z, float("-inf")), axis=0)
+    return tl.where(lists.size_of(run) < least, alive & (z >= last), run)
+
+
+@triton.jit
+def epsilon_cutoff(place, row, keys, alive, temperature):
+    """Keeps tokens whose probability is at least a bound."""
+    w = lists.weights_of(keys, alive, temperature)
+    bound = ceil_fraction(tl.load(place.m + row), tl.load(place.s + row), tl.sum(w, axis=0))
+    return keep_probable(keys, alive, w, bound, tl.load(place.min_keep + row))
+
+
+@triton.jit
+def eta_cutoff(place, row, keys, alive, temperature):
+    """Keeps tokens whose probability is at least a bound, which is lower if the entropy is high."""
+    bits, _, mass = lists.entropy(keys, alive, temperature)
+    eta = tl.minimum(tl.load(place.root + row) * exp2_double(-bits), tl.load(place.most + row))
+    bound = ceil_product(eta.to(tl.float32), mass)
+    w = lists.weights_of(keys, alive, temperature)
+    return keep_probable(keys, alive, w, bound, tl.load(place.min_keep + row))

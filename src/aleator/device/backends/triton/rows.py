@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from aleator.device.backends.triton import adapting, candidates, cutoffs, lists, sparse
+from aleator.device.backends.triton import adapting, candidates, lists, sparse
 from aleator.device.backends.triton import places as samplers
 from aleator.device.backends.triton.candidates import LOGITS
 from aleator.device.backends.triton.numerics import (
@@ -183,7 +183,7 @@ def choose(
                     temperature, full = temperature * 0.0 + 1.0, full * 0
             elif KINDS[i] == samplers.TOKEN_MASK:
                 if active & (i >= start):
-                    alive = samplers.token_mask(place, row, keys, alive, sizes.n_words)
+                    alive = lists.keep_allowed(keys, alive, place.words + row * sizes.n_words)
             elif KINDS[i] == samplers.BAN:
                 if active & (i >= start):
                     keys, alive = samplers.ban(
@@ -192,14 +192,14 @@ def choose(
                     temperature, full = temperature * 0.0 + 1.0, full * 0
             elif KINDS[i] == samplers.SMOOTHING:
                 if active:
-                    keys, alive = cutoffs.smoothing(place, row, keys, alive, temperature, SIZE)
+                    keys, alive = samplers.smoothing(place, row, keys, alive, temperature, SIZE)
                     temperature, full = temperature * 0.0 + 1.0, full * 0
             elif KINDS[i] == samplers.EPSILON_CUTOFF:
                 if active:
-                    alive = cutoffs.epsilon_cutoff(place, row, keys, alive, temperature)
+                    alive = samplers.epsilon_cutoff(place, row, keys, alive, temperature)
             elif KINDS[i] == samplers.ETA_CUTOFF:
                 if active:
-                    alive = cutoffs.eta_cutoff(place, row, keys, alive, temperature)
+                    alive = samplers.eta_cutoff(place, row, keys, alive, temperature)
             elif KINDS[i] == samplers.GREEDY:
                 token = tl.where(active, lists.first_id(keys, alive), token)
             elif KINDS[i] == samplers.DIST:

@@ -30,20 +30,19 @@ def counters(device: torch.device) -> Tensor:
     return _counters[device]
 
 
-def scratch(rows: int, n_vocab: int, in_order: bool, device: torch.device) -> Scratch:
+def scratch(rows: int, sizes: Widths, in_order: bool, device: torch.device) -> Scratch:
     """Memory of a call besides its outputs; ``in_order`` says whether lists of any length are wanted."""
 
     def empty(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
         return torch.empty(rows, *shape, dtype=dtype, device=device)
 
-    n_tiles, n_groups = triton.cdiv(n_vocab, TILE.value), triton.cdiv(n_vocab, WIDTH.value)
     buffers = empty(LARGE)
     return Scratch(
-        maxima=empty(n_tiles, dtype=torch.float32),
-        masses=torch.zeros(rows, n_groups, dtype=torch.int64, device=device),
-        tiles=empty(n_tiles, dtype=torch.int32),
+        maxima=empty(sizes.n_tiles, dtype=torch.float32),
+        masses=torch.zeros(rows, sizes.n_groups, dtype=torch.int64, device=device),
+        tiles=empty(sizes.n_tiles, dtype=torch.int32),
         buffers=buffers,
-        long=empty(2, n_vocab) if in_order and n_vocab > SMALL else buffers,
+        long=empty(2, sizes.n_vocab) if in_order and sizes.n_vocab > SMALL else buffers,
         last=empty(),
         tops=empty(dtype=torch.float32),
         races=torch.full((rows,), -(2**63), dtype=torch.int64, device=device),
@@ -68,7 +67,8 @@ def run(call: Any, outputs: Iterable[Tensor | None]) -> None:
     need_list = 2 if in_order else int(selected is not None or seeds is not None)
     kind = (PADDED if call.input_is_logits else PROBABILITIES).value
     n_tiles, n_groups = triton.cdiv(n_vocab, TILE.value), triton.cdiv(n_vocab, WIDTH.value)
-    work = scratch(rows, n_vocab, in_order, device)
+    sizes = Widths(n_vocab, n_tiles, n_groups)
+    work = scratch(rows, sizes, in_order, device)
     if listed is not None and probs is not None:
         listed.zero_()
         probs.zero_()
@@ -89,7 +89,6 @@ def run(call: Any, outputs: Iterable[Tensor | None]) -> None:
         work.buffers if listed is None else listed,
         work.maxima if probs is None else probs,
     )
-    sizes = Widths(n_vocab, n_tiles, n_groups)
     blocks = {"BLOCK_T": block_of(n_tiles), "BLOCK_G": block_of(n_groups)}
     options = {"num_warps": 4, "enable_fp_fusion": False}
     has_min_p = call.min_p is not None
