@@ -8,6 +8,11 @@ import pytest
 
 from aleator.core import errors
 
+
+class NoMemoryForImages(errors.DeviceOutOfMemory):
+    """An error of a user's."""
+
+
 SOME = [
     errors.ParameterError("top_k", "top_k=-3: too small"),
     errors.GrammarError("no rule", 3, 4),
@@ -15,6 +20,7 @@ SOME = [
     errors.ModelNotFound("x.gguf"),
     errors.CacheFull(3, 2),
     errors.DeviceOutOfMemory("cuda", 3, "no memory"),
+    NoMemoryForImages("cuda", 3, "no memory"),
     errors.CannotRewind("too far", 7),
     errors.Incompatible("n_embd", 1, 2),
     errors.LogitsError("nothing finite"),

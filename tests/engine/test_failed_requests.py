@@ -15,7 +15,7 @@ import pytest
 
 import aleator
 from aleator.core.error_copies import without_frames
-from aleator.core.errors import AleatorError
+from aleator.core.errors import AleatorError, DeviceOutOfMemory, ModelNotFound
 from aleator.engine.request_handle import RequestHandle
 from aleator.generate.generation import Generation
 from tests.engine.engines import loop_of
@@ -235,6 +235,7 @@ class Counted(Exception):
         Counted(3), KeyError("a"), OSError(2, "gone", "file"), SystemExit(4),
         UnicodeDecodeError("utf-8", b"x", 0, 1, "why"),
         ExceptionGroup("two", [KeyError("a"), Counted(2)]),
+        DeviceOutOfMemory("cuda", 3, "no memory"), ModelNotFound("x.gguf"),
     ],
 )  # fmt: skip
 def test_copies_of_errors_say_the_same(error: BaseException) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -134,13 +135,15 @@ def test_two_threads_on_one_chain_get_an_error_not_a_wrong_token(numerics: str, 
 
 def test_what_only_portable_chains_have_is_refused_of_llama_cpps() -> None:
     chain = S.SamplerChain([S.MirostatV2()], numerics="llama.cpp")
-    for ask in (
-        lambda: chain.kernels,
-        lambda: chain.state_history(0),
-        lambda: S.sample_batch([chain], ROW[None]),
-    ):
-        with pytest.raises(ParameterError, match=r"numerics='(portable|llama\.cpp)'"):
+    cases: list[tuple[str, Callable[[], object]]] = [
+        ("numerics", lambda: chain.kernels),
+        ("numerics", lambda: chain.state_history(0)),
+        ("chains", lambda: S.sample_batch([chain], ROW[None])),
+    ]
+    for parameter, ask in cases:
+        with pytest.raises(ParameterError, match=r"numerics='(portable|llama\.cpp)'") as error:
             ask()
+        assert error.value.parameter == parameter
 
 
 def test_a_chain_with_llama_cpps_numerics_is_changed_before_its_first_token_only() -> None:

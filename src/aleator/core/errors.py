@@ -23,9 +23,7 @@ class AleatorError(Exception):
 
 def _received(kind: type[AleatorError]) -> AleatorError:
     """An error of another process, made without its constructor, whose arguments are not stored."""
-    base: Any = kind.__base__  # kind.__new__ can be that of MemoryError, which is refused
-    made: AleatorError = base.__new__(kind)
-    return made
+    return kind.__new__(kind)
 
 
 class ParameterError(AleatorError, ValueError):
@@ -203,6 +201,9 @@ class DeviceOutOfMemory(AleatorError, MemoryError):
 
     ``device`` is its name, ``tokens`` the number of tokens of the step.
     """
+
+    # MemoryError's, the next in line, refuses other classes.
+    __new__ = AleatorError.__new__  # type: ignore[assignment]
 
     def __init__(self, device: str, tokens: int, found: str) -> None:
         super().__init__(

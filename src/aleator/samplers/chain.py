@@ -417,7 +417,9 @@ def sample_batch(
     for chain in chains:
         if not isinstance(chain, SamplerChain):
             raise ParameterError(f"chains: {chain!r:.60} is no SamplerChain")
-        natives.append(chain.kernels)
+        if not isinstance(chain._native, host.Chain):
+            raise ParameterError("chains", "sample_batch needs chains with numerics='portable'")
+        natives.append(chain._native)
     if len({id(native) for native in natives}) < len(natives):
         raise ParameterError("chains", "a chain is given for two rows: clone() it")
     try:
