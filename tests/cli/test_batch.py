@@ -353,6 +353,20 @@ def test_stopping_writes_no_half_answers(model: LanguageModel, tmp_path: Path) -
     assert (tmp_path / "out").read_text() == ""
 
 
+def test_the_file_of_the_requests_is_named_as_it_was_given(
+    aleator: Command, tmp_path: Path
+) -> None:
+    asked = write(tmp_path / "in.jsonl", "ROMEO:")
+    for name, error in (
+        ("./none//x", "No such file"),
+        ("", "No such file"),
+        (asked + "/", "Not a dir"),
+    ):
+        result = aleator("batch", name, str(tmp_path / "out.jsonl"), *SEED)
+        assert result.code != 0
+        assert f"error: {name}: {error}" in result.err
+
+
 def test_two_files_are_needed(aleator: Command) -> None:
     result = aleator("batch", "a")
     assert (result.code, "give two files" in result.err) == (2, True)

@@ -103,6 +103,14 @@ def test_a_draft_model_is_refused(llama: Any) -> None:
         llama.AleatorLogitsProcessor(guessing, GIVEN)
 
 
+def test_wrong_settings_are_refused_before_the_file_is_read(llama: Any) -> None:
+    absent = FakeLlama()
+    absent.model_path = "absent.gguf"
+    for kind in (llama.AleatorLogitsProcessor, llama.AleatorSampler):
+        with pytest.raises(ParameterError, match="temprature"):
+            kind(absent, {"temprature": 1})
+
+
 def test_a_sampler_among_candidates_in_any_order(llama: Any, model: LanguageModel) -> None:
     sampler = llama.AleatorSampler(FakeLlama(), GIVEN, [5, 6])
     one = chain(model)

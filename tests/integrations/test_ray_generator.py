@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -115,6 +116,16 @@ def test_an_error_is_the_row_s_own(generator: Generator, row: dict[str, Any], er
     assert error in wrong["error"]
     assert wrong["tokens"] == []
     assert right["error"] == ""
+
+
+def test_failed_rows_leave_nothing_to_the_collector(generator: Generator) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        generator.rows([whole({"id": "a"}), whole({"id": "a", "prompt": "x " * 6000})])
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 def test_wrong_options_are_refused_at_the_start() -> None:

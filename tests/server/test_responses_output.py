@@ -123,6 +123,8 @@ def test_log_probabilities() -> None:
         "bytes": [72, 101],
         "top_logprobs": [{"token": "Ho", "logprob": -9999.0, "bytes": [72, 111]}],
     }
+    assert made[3]["type"] == "response.content_part.added"
+    assert made[3]["part"]["logprobs"] == []  # whenever it is sent
     assert made[4]["logprobs"] == [told]
     assert made[-1]["response"]["output"][0]["content"][0]["logprobs"] == [told]
 

@@ -352,6 +352,20 @@ def test_words(tmp_path: Path) -> None:
         assert Tokenizer(vocab).encode("The café ab") == backend.encode("The café ab").ids
 
 
+def test_the_first_of_nested_steps_counts(tmp_path: Path) -> None:
+    how = [
+        normalizers.BertNormalizer(lowercase=lower, strip_accents=lower) for lower in (True, False)
+    ]
+    backend = wordpiece()
+    backend.normalizer = normalizers.Sequence([normalizers.Sequence([how[0]]), how[1]])
+    write(tmp_path, backend)
+    file, _ = made(tmp_path, 21)
+    assert file.get(GGML + "normalizer.lowercase", False)
+    assert (
+        Tokenizer(Vocabulary.from_gguf(file)).encode("The CAFÉ") == backend.encode("The CAFÉ").ids
+    )
+
+
 def test_other_pairs_are_told(tmp_path: Path) -> None:
     backend = wordpiece()
     backend.post_processor = processors.TemplateProcessing(

@@ -298,7 +298,7 @@ class Family(ABC):
 
     name: ClassVar[str]
     shown_by: ClassVar[tuple[str | tuple[str, ...], ...]] = ()
-    """Strings that the text of such a template contains, all of them, one of a tuple; empty: any template."""
+    """Strings in the text of such a template: all of them, of a tuple any one; empty: any template."""
     thinking: ClassVar[Thinking | None] = None
     """For families with their own form of reasoning, which they read themselves."""
     marks: ClassVar[tuple[str, ...]] = ()

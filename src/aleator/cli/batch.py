@@ -8,7 +8,6 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -87,8 +86,12 @@ def run(arguments: argparse.Namespace) -> int:
             f"ray_workers={arguments.ray_workers}: workers are those of a cluster: give its address, --ray"
         )
     defaults = {**generation_options(arguments, TEXT), **sampling_arguments(arguments)}
-    named = None if arguments.input == "-" else Path(arguments.input)
-    lines = list(read_lines(sys.stdin.buffer.read() if named is None else named.read_bytes()))
+    if arguments.input == "-":
+        data = sys.stdin.buffer.read()
+    else:
+        with open(arguments.input, "rb") as file:  # a Path would change the name
+            data = file.read()
+    lines = list(read_lines(data))
     with ResultFile(arguments.output) as results:
         todo = [line for line in lines if line.name not in results.done]
         if results.again:

@@ -68,8 +68,6 @@ class ChatBranches:
         if command not in self._commands:
             known = did_you_mean(command, self._commands)
             raise ParameterError("command", f"{command} is not a command{known}; /help shows all")
-        if command in ("/save", "/load") and not rest.strip():
-            raise ParameterError(command[1:], f"{command}: give a file")
         return self._commands[command](rest.strip())
 
     def _edit(self, rest: str) -> ChatGeneration | None:
@@ -123,10 +121,14 @@ class ChatBranches:
         note(f"parameters: {' '.join([*shown, f'seed={self.conversation.seed}'])}")
 
     def _save(self, rest: str) -> None:
+        if not rest:
+            raise ParameterError("save", "/save: give a file")
         self.conversation.save(rest)
         note(f"saved: {rest}")
 
     def _load(self, rest: str) -> None:
+        if not rest:
+            raise ParameterError("load", "/load: give a file")
         loaded = Conversation.load(self._model, rest, **self._options)
         self._branches.append(loaded)
         self.conversation = loaded

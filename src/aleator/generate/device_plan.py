@@ -78,7 +78,8 @@ class StepPlan:
     @property
     def total(self) -> Part:
         """All parts together."""
-        return Part(*map(sum, zip(*map(astuple, self.parts.values()), strict=True)))
+        rows = map(astuple, self.parts.values())
+        return Part(*map(sum, zip(*rows, strict=True)))
 
 
 @dataclass(frozen=True)

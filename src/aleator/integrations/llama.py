@@ -258,5 +258,5 @@ def _type(parameter: str, number: int) -> str:
 
 
 def _chain(llama: Llama, settings: Settings, completion: int) -> SamplerChain:
-    tokenizer = Tokenizer(Vocabulary.from_gguf(llama.model_path))
-    return sampling_params(settings, "llama.cpp").chain(tokenizer, completion=completion)
+    params = sampling_params(settings, "llama.cpp")  # first: it refuses what is wrong
+    return params.chain(Tokenizer(Vocabulary.from_gguf(llama.model_path)), completion=completion)

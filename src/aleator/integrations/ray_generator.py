@@ -194,8 +194,8 @@ class Generator:
         """End the engine."""
         self._engine.close()
 
-    def _begin(self, row: Mapping[str, Any]) -> Generation | AleatorError:
-        """Start to generate a row; return the error if that fails."""
+    def _begin(self, row: Mapping[str, Any]) -> Generation | str:
+        """Start to generate a row; return what is wrong if that fails."""
         try:
             options = {**self._options, **self._own_options(row)}
             messages, prompt = row.get(MESSAGES), row.get(PROMPT)
@@ -212,43 +212,39 @@ class Generator:
             said = json.loads(messages) if isinstance(messages, str) else _plain(messages)
             return self.model.chat(said, engine=self._engine, **options).generation
         except KeyError as error:
-            return ParameterError(
-                "key", f"a row has no column {error}: name its key with key=, or give None"
-            )
+            wrong = f"a row has no column {error}: name its key with key=, or give None"
+            return _told(ParameterError("key", wrong))
         except AleatorError as error:
-            return error
+            return _told(error)
         except (TypeError, ValueError) as error:  # values that the checks do not know
-            return ParameterError(
-                PROMPT, f"the row cannot be read: {type(error).__name__}: {error}"
-            )
+            return _told(ParameterError(PROMPT, f"the row cannot be read: {_told(error)}"))
 
     def _own_options(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Options in a row's columns, without nulls."""
         own = {name: _plain(row[name]) for name in self._option_columns}
         return {name: value for name, value in own.items() if value is not None}
 
-    def _made(self, begun: Generation | AleatorError) -> dict[str, Any]:
+    def _made(self, begun: Generation | str) -> dict[str, Any]:
         """Wait for the result of a row."""
-        made: dict[str, Any] = {**_EMPTY}
         try:
-            if isinstance(begun, AleatorError):
-                raise begun
-            begun.wait()
-            logprobs = [each.chosen.logprob for each in begun.logprobs or []]
-            record = Record.of(begun, self.model)
-            made |= {
-                "text": begun.text if reader_of(begun).completion.has_text else "",
-                "tokens": begun.tokens,
-                "logprobs": logprobs,
-                "stop_reason": begun.stop_reason,
-                "seed": begun.seed,
-                "replay": json.dumps(record.as_json()),
-            }
+            found = {"error": begun} if isinstance(begun, str) else self._read(begun)
         except AleatorError as error:
-            made["error"] = f"{type(error).__name__}: {error}"
+            found = {"error": _told(error)}
         if self._memory:
-            made["worker"] = json.dumps(vars(WorkerMemory.now()))
-        return made
+            found["worker"] = json.dumps(vars(WorkerMemory.now()))
+        return {**_EMPTY, **found}
+
+    def _read(self, begun: Generation) -> dict[str, Any]:
+        begun.wait()
+        logprobs = [each.chosen.logprob for each in begun.logprobs or []]
+        return {
+            "text": begun.text if reader_of(begun).completion.has_text else "",
+            "tokens": begun.tokens,
+            "logprobs": logprobs,
+            "stop_reason": begun.stop_reason,
+            "seed": begun.seed,
+            "replay": json.dumps(Record.of(begun, self.model).as_json()),
+        }
 
     def _as_table(self, table: pyarrow.Table, made: Sequence[Mapping[str, Any]]) -> pyarrow.Table:
         """A table with the result columns, whose types do not depend on the values."""
@@ -268,6 +264,10 @@ class Generator:
 
 
 _EMPTY = {**dict.fromkeys(MADE, ""), "tokens": [], "logprobs": [], "seed": 0}
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def check(options: Mapping[str, Any], option_columns: Iterable[str]) -> None:

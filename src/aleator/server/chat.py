@@ -158,7 +158,8 @@ class ChatChoice:
 
     def _end_event(self, stop: ChatStop) -> ChatEvent:
         self.stop = stop
-        return ChatEvent("end", self.index, "", 0, "", *self._new_tokens(), stop)
+        logprobs, tokens = self._new_tokens()
+        return ChatEvent("end", self.index, logprobs=logprobs, tokens=tokens, stop=stop)
 
     def _end(self) -> list[ChatEvent]:
         self.completion_tokens = len(self._made.tokens)

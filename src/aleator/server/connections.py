@@ -55,7 +55,7 @@ class Connections:
         self.live: set[Connection] = set()
 
     def protocol(self) -> type[asyncio.Protocol]:
-        """What makes a connection, for uvicorn's option ``http``, which is only called."""
+        """What makes connections; uvicorn's option ``http`` asks for a class, but only calls it."""
         return partial(Connection, self)  # type: ignore[return-value]
 
     def sweep(self) -> int:

@@ -201,7 +201,7 @@ def _id_list(source: Fields, key: str, n_tokens: int) -> list[int]:
 
 
 def steps_of(file: Fields, key: str) -> Iterator[Fields]:
-    """The steps of the normaliser, decoder or post-processor, with sequences flattened."""
+    """The steps of the normaliser, decoder or post-processor in their order, with sequences flattened."""
     pending = [file.get(key, None, dict)]
     while pending:
         part = pending.pop(0)
@@ -209,7 +209,7 @@ def steps_of(file: Fields, key: str) -> Iterator[Fields]:
             continue
         for inner in ("normalizers", "decoders", "processors"):
             nested = part.get(inner)
-            pending += nested if isinstance(nested, list) else []
+            pending[:0] = nested if isinstance(nested, list) else []
         yield Fields(file.path, part)
 
 
@@ -271,8 +271,9 @@ def _around(file: Fields, texts: int, n_tokens: int) -> tuple[list[list[int]], b
                     found[1] += [end] if second else [end, end]
             if kind != "TemplateProcessing":
                 continue
-            single = part.require("single", list)
-            for step in single if texts == 1 else part.get("pair", None, list) or []:
+            single = texts == 1
+            steps = part.require("single", list) if single else part.get("pair", None, list)
+            for step in steps or []:
                 if "Sequence" in step:
                     at += 1
                     second = bool(step["Sequence"].get("type_id"))

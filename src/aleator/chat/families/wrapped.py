@@ -174,6 +174,7 @@ class Llama3(Family):
     """Templates of Llama 3.1 to 3.3 and 4: ``{"name": ..., "parameters": ...}``, possibly after a tag."""
 
     name = "llama3"
+    # The tag; or ipython, and a header of either form
     shown_by = ((TAG, "ipython"), (TAG, "<|start_header_id|>", "<|header_start|>"))
     marks = (TAG, START, END)
 

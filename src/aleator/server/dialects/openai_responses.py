@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping
+from copy import deepcopy
 from typing import Any
 
 from starlette.requests import Request
@@ -147,7 +148,7 @@ class ResponseWriter:
             begun = self._add("rs", kind, {"summary": [], "content": [], "encrypted_content": None})
             part = {"type": "reasoning_text", "text": ""}
         self.output[-1]["content"] = [part]
-        return [*begun, self._of_part("response.content_part.added", {"part": dict(part)})]
+        return [*begun, self._of_part("response.content_part.added", {"part": deepcopy(part)})]
 
     def _add(self, word: str, kind: str, more: Mapping[str, Any]) -> list[Event]:
         """End the open item, and begin another."""
