@@ -5,7 +5,12 @@ from __future__ import annotations
 import random
 import shutil
 import sqlite3
+import sys
+import traceback
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -169,6 +174,54 @@ def test_a_transaction_whose_end_fails_does_not_stay_open(
     assert (failing, files(tmp_path)) == ([], [])
     assert cells(store.get(put(store, 2))) == bytes([2]) * 1000
     assert cells(DiskStore(tmp_path, 10**6).get(put(store, 3))) == bytes([3]) * 1000
+
+
+@pytest.mark.parametrize("name", ["put", "touch", "pin", "prune", "drop", "check"])
+def test_an_interrupt_leaves_a_store_that_goes_on(name: str, tmp_path: Path) -> None:
+    for stop in range(40):
+        store = DiskStore(tmp_path / str(stop), 10**6)
+        key, calls = put(store, 1), 0
+
+        def tracer(frame: FrameType, event: str, arg: Any, stop: int = stop) -> None:
+            nonlocal calls
+            if Path(frame.f_code.co_filename).stem in ("disk_store", "contextlib"):
+                calls += 1
+                if calls > stop:
+                    sys.settrace(None)
+                    raise KeyboardInterrupt
+
+        changes: dict[str, Callable[[], object]] = {
+            "put": partial(put, store, 2),
+            "touch": partial(store.touch, [key]),
+            "prune": partial(store.prune, 10**5),
+        }
+        change = changes.get(name) or partial(getattr(store, name), key)
+        sys.settrace(tracer)
+        try:
+            change()
+        except KeyboardInterrupt as interrupt:
+            held = interrupt  # as the interpreter and a debugger hold it
+        else:
+            break
+        finally:
+            sys.settrace(None)
+        assert not store._lock.locked(), traceback.extract_tb(held.__traceback__)
+        assert cells(store.get(put(store, 3))) == bytes([3]) * 1000
+        assert store.counts["errors"] == 0
+    assert 2 < stop < 39
+
+
+def test_a_file_stays_where_its_row_cannot_go(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path, 10**6)
+    key = put(store, 1)
+    assert store._base is not None
+    store._base.execute("PRAGMA busy_timeout=0")
+    other = sqlite3.connect(tmp_path / "index.sqlite", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    store.drop(key)
+    other.close()
+    assert store.counts["errors"] == 1
+    assert cells(store.get(key)) == bytes([1]) * 1000
 
 
 WRONG = ["parent = x'07'", "length = 5", "size = 1 << 40", "size = 1"]

@@ -20,8 +20,8 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -156,7 +156,7 @@ class DiskStore:
         version = base.execute("PRAGMA user_version").fetchone()[0]
         if version not in (0, FORMAT):
             raise sqlite3.DatabaseError(f"the index is of format {version}, and not {FORMAT}")
-        with self._writing():
+        with _Transaction(base):
             base.execute("CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value BLOB)")
             base.execute(
                 "CREATE TABLE IF NOT EXISTS blocks (key BLOB PRIMARY KEY, parent BLOB, length INTEGER, "
@@ -200,23 +200,6 @@ class DiskStore:
                 self._reader.close()
                 self._base.close()
             self._base = self._reader = None
-
-    @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that may write, from its beginning on."""
-        with self._lock:
-            base = self._base
-            if base is None:
-                raise sqlite3.ProgrammingError("the index has been closed")
-            if base.in_transaction:  # whose end failed
-                base.execute("ROLLBACK")
-            base.execute("BEGIN IMMEDIATE")
-            try:
-                yield base
-                base.execute("COMMIT")
-            finally:
-                if base.in_transaction:  # SQLite may have ended it itself
-                    base.execute("ROLLBACK")
 
     def _read(self, statement: str, *values: object) -> list[tuple[object, ...]]:
         """Ask without waiting for whoever writes."""
@@ -282,7 +265,7 @@ class DiskStore:
             return False
         about = found[0].header
         stored = (bytes.fromhex(about["parent"]), about["length"], found[1])
-        with self._writing() as base:
+        with self._lock, _Transaction(self._base) as base:
             made = base.execute(
                 "UPDATE blocks SET (parent, length, size) = (?, ?, ?) "
                 "WHERE key = ? AND (parent, length, size) IS NOT (?, ?, ?)",
@@ -322,7 +305,7 @@ class DiskStore:
                     file.write(piece)
                 file.flush()
                 os.fsync(file.fileno())
-                with self._writing() as base:
+                with self._lock, _Transaction(self._base) as base:
                     if not self._evict(base, self.quota - size):
                         return self._no_room()
                     base.execute(
@@ -364,7 +347,7 @@ class DiskStore:
     @_or(None)
     def touch(self, keys: Sequence[bytes]) -> None:
         """See :class:`Store`: the beginning of a text is newer than what follows, and goes last."""
-        with self._writing() as base:
+        with self._lock, _Transaction(self._base) as base:
             (used,) = base.execute("SELECT COALESCE(MAX(used), 0) FROM blocks").fetchone()
             base.executemany(
                 "UPDATE blocks SET used = ? WHERE key = ?",
@@ -373,11 +356,11 @@ class DiskStore:
 
     @_or(None)
     def drop(self, key: bytes) -> None:
-        try:
-            with self._writing() as base:
-                base.execute("DELETE FROM blocks WHERE key = ?", (key,))
-        finally:
-            self._path(key).unlink(missing_ok=True)
+        with self._lock:
+            if self._base is not None:  # else another thread has closed it
+                with _Transaction(self._base) as base:
+                    base.execute("DELETE FROM blocks WHERE key = ?", (key,))
+        self._path(key).unlink(missing_ok=True)
 
     # For people
 
@@ -399,7 +382,7 @@ class DiskStore:
     @_or(None)
     def pin(self, key: bytes, pinned: bool = True) -> None:
         """Pin an entry, or end that: it and those before it in its text do not make room for others."""
-        with self._writing() as base:
+        with self._lock, _Transaction(self._base) as base:
             base.execute("UPDATE blocks SET pinned = ? WHERE key = ?", (pinned, key))
 
     @_or(None)
@@ -408,10 +391,36 @@ class DiskStore:
 
         ``pinned``: what is pinned too.
         """
-        with self._writing() as base:
+        with self._lock, _Transaction(self._base) as base:
             if pinned:
                 base.execute("UPDATE blocks SET pinned = 0 WHERE pinned")
             self._evict(base, quota)
+
+
+class _Transaction:
+    """A transaction that may write, from its beginning on; ProgrammingError if the index has been closed.
+
+    A class, as an interrupted generator would end only when the interrupt's traceback is gone.
+    """
+
+    def __init__(self, base: sqlite3.Connection | None) -> None:
+        if base is None:
+            raise sqlite3.ProgrammingError("the index has been closed")
+        self._base = base
+
+    def __enter__(self) -> sqlite3.Connection:
+        if self._base.in_transaction:  # whose end failed
+            self._base.execute("ROLLBACK")
+        self._base.execute("BEGIN IMMEDIATE")
+        return self._base
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        try:
+            if kind is None:
+                self._base.execute("COMMIT")
+        finally:
+            if self._base.in_transaction:  # not committed, nor ended by SQLite itself
+                self._base.execute("ROLLBACK")
 
 
 def _held(path: Path) -> bool:
