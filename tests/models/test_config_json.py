@@ -169,6 +169,17 @@ def test_json_mamba() -> None:
         config_from_json(Fields("config.json", fields | {"expand": 0.001}))
 
 
+@pytest.mark.parametrize("limit", [[], [0.0], [0.0, 0.5], [0.0, "Infinity", 1]])
+def test_json_limits_of_time_steps(limit: list[Any]) -> None:
+    fields = {"model_type": "mamba2", "vocab_size": 24, "hidden_size": 32, "num_hidden_layers": 2}
+    fields |= {"num_heads": 8, "head_dim": 8, "state_size": 8, "n_groups": 2}
+    assert config_from_json(
+        Fields("config.json", fields | {"time_step_limit": [0, "Infinity"]})
+    ).ssm
+    with pytest.raises(UnsupportedModel, match="time_step_limit"):
+        config_from_json(Fields("config.json", fields | {"time_step_limit": limit}))
+
+
 def gemma3_from_json(**changes: Any) -> ModelConfig:
     own = {"model_type": "gemma3_text", "hidden_act": None, "rope_theta": None, "head_dim": 8}
     return from_json(**own | {"tie_word_embeddings": None} | changes)

@@ -16,7 +16,7 @@ from aleator import _native
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, finite_check, open_weights
-from aleator.models.config import ExpertsConfig, Scores, present, without_attention
+from aleator.models.config import ExpertsConfig, ModelConfig, Scores, present, without_attention
 from aleator.models.experts import in_gguf
 from aleator.models.files.fields import Fields
 
@@ -202,11 +202,19 @@ def test_experts_in_several_types_are_computed_in_pytorch(tmp_path: Path) -> Non
 METADATA = {"m.expert_count": 6, "m.expert_used_count": 3, "m.expert_feed_forward_length": 32}
 
 
-def from_metadata(n_ff_used: int = 0, **changes: Any) -> ExpertsConfig:
+def config_from_metadata(n_ff_used: int = 0, **changes: Any) -> ModelConfig:
     values = METADATA | {f"m.{key}": value for key, value in changes.items()}
     sizes = {"n_vocab": 8, "n_layers": 2, "n_embd": 32, "context_length": 64}
     config = without_attention("m", name="", rms_eps=1e-5, **sizes)
-    return present(in_gguf(config, Fields("m.gguf", values), n_ff_used=n_ff_used).experts)
+    return in_gguf(config, Fields("m.gguf", values), n_ff_used=n_ff_used)
+
+
+def from_metadata(n_ff_used: int = 0, **changes: Any) -> ExpertsConfig:
+    return present(config_from_metadata(n_ff_used, **changes).experts)
+
+
+def test_the_first_layers_have_the_first_mixtures() -> None:
+    assert present(config_from_metadata().beginning(1).experts).layers == (True,)
 
 
 @pytest.mark.parametrize("changes", [

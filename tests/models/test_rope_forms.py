@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import numpy as np
 import pytest
 
 from aleator.generate import Batch, Context
-from aleator.models import build_decoder, open_weights
+from aleator.models import build_decoder, index, open_weights
+from aleator.models.files.fields import Fields
+from tests.models.builders import model_json
 from tests.models.check_dense import SMALL, check_transformers
 from tests.models.check_golden import relative
 
@@ -31,6 +34,21 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
 def test_llama(rope: dict[str, Any], tmp_path: Path) -> None:
     config = transformers.LlamaConfig(**SIZES, rope_parameters=rope)
     check_transformers(transformers.LlamaForCausalLM(config), tmp_path, n=40, n_ctx=48)
+
+
+@pytest.mark.parametrize("kind", ["nemotron", "glm4", "glm4_moe", "minimax_m2", "qwen3_next"])
+def test_the_share_in_the_rotation_comes_before_the_share_beside_it(kind: str) -> None:
+    sizes = model_json(hidden_act=None, head_dim=16, num_hidden_layers=4, norm_eps=1e-5)
+    del sizes["model_type"]
+    rope = {"rope_type": "default", "partial_rotary_factor": 0.25} | THETA
+    for key, outer in itertools.product(("rope_parameters", "rope_scaling"), (None, 0.5, 1.0)):
+        given = sizes | {key: dict(rope)}
+        if outer is not None:
+            given["partial_rotary_factor"] = outer
+        config = transformers.AutoConfig.for_model(kind, **given)
+        assert config.rope_parameters["partial_rotary_factor"] == 0.25
+        fields = Fields("config.json", given | {"model_type": kind})
+        assert index.read_json(fields)[1].rope.dim == 4
 
 
 def test_dynamic_scaling_goes_by_the_size_of_the_context(tmp_path: Path) -> None:

@@ -240,8 +240,8 @@ def read_rope(
     if scaling not in ("default", "linear", "yarn", "llama3", "longrope", "dynamic"):
         raise unsupported(fields.path, f"rotary scaling of type {scaling!r} (rope_type)")
     outer = fields.number("rope_theta", 1.0, MAX_THETA, 10000.0)
-    share = rope.number("partial_rotary_factor", 0.0, 1.0, 1.0 if rotated is None else rotated)
-    share = fields.number("partial_rotary_factor", 0.0, 1.0, share)
+    share = fields.number("partial_rotary_factor", 0.0, 1.0, 1.0 if rotated is None else rotated)
+    share = rope.number("partial_rotary_factor", 0.0, 1.0, share)
     if rotated is None and share != 1.0:
         # As in transformers: without scaling it ignores the share, with scaling the shapes disagree.
         if scaling != "default":

@@ -73,7 +73,7 @@ def read_heads(
     limit = fields.get("time_step_limit", kind=list)
     # transformers writes infinity as {"__float__": "Infinity"}.
     endless = (float("inf"), "Infinity", {"__float__": "Infinity"})
-    if limit is not None and (limit[0] != 0 or limit[1] not in endless):
+    if limit is not None and (len(limit) != 2 or limit[0] != 0 or limit[1] not in endless):
         raise unsupported(fields.path, f"time steps within {limit} (time_step_limit)")
     return checked_heads(
         fields,

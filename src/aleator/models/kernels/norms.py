@@ -18,7 +18,6 @@ from aleator.models.kernels.floats import (
     gelu,
     gelu_exact,
     relu_squared,
-    sigmoid,
     silu,
     sized,
     softened,
@@ -240,8 +239,6 @@ def activated(x, up, table, inside, KIND: tl.constexpr):
         y = up * tl.where(x <= -10.0, 0.0, tl.where(x >= 10.0, x, within))
     elif KIND == "relu_squared":
         y = relu_squared(x) * up
-    elif KIND == "sigmoid":
-        y = sigmoid(x) * up
     else:
         tl.static_assert(KIND == "sigmoid_gate")
         y = tl.div_rn(up, 1.0 + exponential(-x))
@@ -280,8 +277,8 @@ def activate(
 
     Args:
         kind: "silu", "silu_clamped", "gelu", "gelu_exact", "gelu_rounded" or "relu_squared", see
-            :func:`~aleator.models.layers.parts.gate_of`; "sigmoid"; "sigmoid_gate":
-            ``up / (1 + e^-gate)``, rounded once less; or "soften": ``cap * tanh(gate * scale / cap)``.
+            :func:`~aleator.models.layers.parts.gate_of`; "sigmoid_gate": ``up / (1 + e^-gate)``; or "soften":
+            ``cap * tanh(gate * scale / cap)``.
         gate: float32 [..., n], neighbouring along the last dimension.
         up: as large; None: 1.
         out: where the result goes; it may be ``gate`` or ``up``.  None: a new tensor.
