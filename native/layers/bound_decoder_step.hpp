@@ -36,6 +36,7 @@ class BoundDecoderStep {
     }
     set_feed_forward(layer, given.part("ffn"));
     n_cells_[layer.group] = layer.keys.n_cells;
+    if (layer.wide) n_wide_ = layer.q.in;
     add(std::move(layer));
   }
 
@@ -243,7 +244,7 @@ class BoundDecoderStep {
     given.require(
         !wide || (wide > 0 && wide < int64_t(1) << 32 && !shape_.parallel && n_layers_ == 0),
         "only the first layer takes something in place of x");
-    layer.wide = wide, n_wide_ += wide;
+    layer.wide = wide;
     layer.q = given.sized(qkv[0], heads * dim * (gated ? 2 : 1), in, "attn_q");
     if (k.data) layer.k = given.sized(k, groups * dim, in, "attn_k");
     if (v.data) layer.v = given.sized(v, groups * dim_v, in, "attn_v");

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
-from decoder_numerics.floats import adapted, products, relu_squared, rms_norm
+from decoder_numerics import delta as rules
+from decoder_numerics.floats import adapted, convolve, products, relu_squared, rms_norm, sigmoid
 
 from aleator import _native
 from aleator.core.threads import pool as thread_pool
@@ -16,6 +18,21 @@ E, FF, T, EPS = 48, 410, 5, 1e-5
 RANKS = (3, 17)
 CHOSEN: list[list[tuple[int, float]]] = [[(0, 1.0)], [], [(0, 0.3), (1, -2.0)], [(1, 0.7)], []]
 """The adapters of each token, and their scales."""
+
+
+def adapt(
+    step: _native.DecoderStep, w: Any, number: int, a: Any, b: Any, factor: float, grows: Any = None
+) -> None:
+    """Gives a matrix W an adapter, with the columns of B as LowRank has them."""
+    kind, (rank, n_in) = {"float32": "F32", "float16": "F16"}[a.dtype.name], a.shape
+    columns = np.zeros((-(-len(b) // 16), rank, 16), b.dtype)
+    for row in range(len(b)):
+        columns[row // 16, :, row % 16] = b[row]
+    low_a = _native.StoredMatrix(a.view(np.uint8).reshape(-1), kind, rank, n_in, None)
+    low_b = _native.StoredMatrix(
+        columns.view(np.uint8).reshape(-1), kind, columns.size // 16, 16, None
+    )
+    step.adapt(w.view(np.uint8).reshape(-1), number, low_a, low_b, factor, grows)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -56,14 +73,7 @@ def test_adapted_products_are_the_reference(threads: int, kind: str, grows: bool
         a, b, growth = normal(rank, E), normal(FF, rank), normal(FF) if grows else None
         type_of = {"F32": np.float32, "F16": np.float16}[kind]
         a, b, factor = a.astype(type_of), b.astype(type_of), np.float32(2.3)
-        columns = np.zeros((-(-FF // 16), rank, 16), type_of)
-        for row in range(FF):
-            columns[row // 16, :, row % 16] = b[row]
-        matrix = _native.StoredMatrix
-        low_a = matrix(a.view(np.uint8).reshape(-1), kind, rank, E, None)
-        low_b = matrix(columns.view(np.uint8).reshape(-1), kind, columns.size // 16, 16, None)
-        data = up.view(np.uint8).reshape(-1)
-        step.adapt(data, number, low_a, low_b, float(factor), growth)
+        adapt(step, up, number, a, b, float(factor), growth)
         low.append((a.astype(np.float32), b.astype(np.float32), factor, growth))
     made = run(CHOSEN)
     taken = rms_norm(x, norm, EPS)
@@ -75,3 +85,54 @@ def test_adapted_products_are_the_reference(threads: int, kind: str, grows: bool
             wide[t] = adapted(wide[t : t + 1], taken[t : t + 1], a, b, by, growth, bias)[0]
     right = rms_norm(x + products(down, relu_squared(wide)), last, EPS)
     assert made.tobytes() == right.tobytes()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_last_of_six_products_with_one_input_are_adapted(threads: int) -> None:
+    """A delta net with a decay for each channel has so many, and no other layer as many."""
+    rng, n, heads, dim, width, rank = np.random.default_rng(5), 64, 2, 12, 3, 17
+
+    def normal(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape).astype(np.float32) / np.float32(4)
+
+    def zeros(*shape: int) -> np.ndarray:
+        return np.zeros(shape, np.float32)
+
+    wide = heads * dim
+    x, norm, conv = normal(n, E), normal(E), normal(3 * wide, width)
+    bias, a = normal(wide), normal(heads)
+    outs = {"q": wide, "k": wide, "v": wide, "gate": 7, "beta": heads, "decay": 5}
+    w, up = {name: normal(out, E) for name, out in outs.items()}, normal(wide, 5)
+    low = {name: (normal(rank, E), normal(outs[name], rank)) for name in ("beta", "decay")}
+    net = SimpleNamespace(n_key_heads=heads, n_heads=heads, head_dim=dim, head_dim_v=dim, tiled=False,
+                          unit_eps=EPS, channel_decays=True)  # fmt: skip
+    layer = SimpleNamespace(
+        norm=norm, qkv=[weight(w[name]) for name in "qkv"], gate=[weight(w["gate"])],
+        gate_up=[weight(normal(wide, 7))], beta=[weight(w["beta"])], decay=[weight(w["decay"])],
+        decay_up=[weight(up)], conv_weight=conv, conv_bias=None, a=a, time_bias=bias, head_norm=normal(dim),
+        output=[weight(normal(E, wide))], ffn_norm=None, ffn=None, net=net,
+    )  # fmt: skip
+    step = decoder_step(np.zeros(0), True, embedding=[weight(x)], output_norm=None, eps=EPS,
+                        attention_scale=1.0)  # fmt: skip
+    state = zeros(1, wide, dim)
+    step.add_state("delta net", layer, zeros(1, 3 * wide, width - 1), state, False)
+    for name, pair in low.items():
+        adapt(step, w[name], 0, *pair, 1.0)
+    none, every = np.zeros(n, np.int64), np.arange(n)
+    step.run(
+        thread_pool(threads), None, x, every.astype(np.int32), none, np.zeros(0, np.int32),
+        np.zeros(2, np.int64), none.astype(np.int32), none, None, none[:0], zeros(0, E),
+        recurrent=(np.array([0, n]), np.array([-1]), every, np.where(every == n - 1, 0, -1)),
+        adapted=(np.arange(n + 1), none.astype(np.int32), np.ones(n, np.float32)),
+    )  # fmt: skip
+    taken = rms_norm(x, norm, EPS)
+    y = {name: products(w[name], taken) for name in outs}
+    y |= {name: adapted(y[name], taken, *pair, 1.0) for name, pair in low.items()}
+    joint = np.hstack([y[name] for name in "qkv"])
+    u = convolve(joint, zeros(width - 1, 3 * wide), conv.T, zeros(3 * wide))
+    _, k, v = np.moveaxis(u.reshape(n, 3, heads, dim), 1, 0)
+    decay = products(up, y["decay"]).reshape(n, heads, dim)
+    decay = rules.decay_of(decay, bias.reshape(heads, dim), a[:, None])
+    k = rules.unit_length(k, EPS)  # in place of queries too, on which no state depends
+    _, last = rules.delta_rule(k, k, v, sigmoid(y["beta"]), decay, zeros(heads, dim, dim))
+    assert state.tobytes() == last.tobytes()

@@ -368,6 +368,32 @@ def test_shapes_that_disagree_are_named() -> None:
         _native.CacheMemory(np.zeros(100, np.uint8), "F16", 5, 2, 4)
 
 
+def test_a_layer_that_is_refused_changes_nothing() -> None:
+    """Nor is what it takes in place of x counted among what enters."""
+    e, wide, dim, ff = 16, 24, 8, 5
+    one = np.ones((1, e), np.float32)
+    step: Any = decoder_step(np.zeros(0), True, embedding=[weight(one)], output_norm=one[0], eps=EPS,
+                             attention_scale=1.0)  # fmt: skip
+    memory = [_native.CacheMemory(np.zeros(4 * dim, np.uint8), "F32", 1, 1, dim) for _ in range(2)]
+
+    def add(n_in: int) -> None:
+        def matrix(out: int, n: int) -> list[SimpleNamespace]:
+            return [weight(np.zeros((out, n), np.float32))]
+
+        ffn = SimpleNamespace(gate_up=matrix(ff, n_in), down=matrix(e, ff))
+        block = attention(wide=wide, qkv=3 * matrix(dim, wide), output=matrix(e, dim), attn_norm=None,
+                          ffn_norm=one[0], ffn=ffn)  # fmt: skip
+        step.add_attention(block, *memory)
+
+    with pytest.raises(ValueError, match=r"blk\.0\.ffn_up\.weight is \[5, 17\], not \[5, 16\]"):
+        add(e + 1)
+    add(e)
+    zero, given, made = np.zeros(1, np.int64), np.ones((1, e + wide), np.float32), 2 * one
+    step.run(thread_pool(1), None, given, np.zeros(1, np.int32), zero, *seen(np.ones((1, 1), bool)), zero,
+             made)  # fmt: skip
+    assert np.allclose(made, 1)
+
+
 # Through Context
 
 
