@@ -1,6 +1,7 @@
 #include "llama/row.hpp"
 
 #include <algorithm>
+#include <array>
 
 namespace aleator::llama {
 
@@ -16,7 +17,12 @@ inline uint8_t bucket_of(float logit) {
   return scaled >= 127.0f ? 127 : scaled > 0.0f ? static_cast<uint8_t>(scaled) : 0;
 }
 
-const std::vector<float> masked_tile(tile_size, -infinity);
+// Without a destructor: threads may still read it when the program ends.
+constexpr auto masked_tile = [] {
+  std::array<float, tile_size> x;
+  x.fill(-infinity);
+  return x;
+}();
 
 }  // namespace
 
