@@ -131,7 +131,7 @@ def kernel(**changes: Any) -> None:
     """Call the native kernel, which everything else calls, with arguments for all it can do."""
     rows, whole = np.zeros(3, np.int64), np.zeros((3, 10), np.float32)
     p, ids = np.ones(3, np.float32), np.zeros((3, 10), np.int64)
-    arguments = {
+    arguments: dict[str, Any] = {
         "logits": whole, "top_k": np.ones(3, np.int32), "top_p": p, "q": whole, "min_p": p,
         "seeds": rows, "positions": rows, "eps": 1e-8, "limit": 1024, "is_logits": True,
         "indices": rows.copy(), "select": whole.copy(), "listed": ids, "probs": whole.copy(),
