@@ -42,6 +42,14 @@ GbnfConstraint::GbnfConstraint(std::shared_ptr<const GbnfProgram> program,
   states_.push_back({stacks_.start(), {}, !trigger_patterns_.empty() || !trigger_tokens_.empty()});
 }
 
+std::unique_ptr<Constraint> GbnfConstraint::clone() const {
+  auto copy = std::make_unique<GbnfConstraint>(*this);
+  copy->mask_of_.clear();
+  for (auto it = copy->masks_.begin(); it != copy->masks_.end(); ++it)
+    copy->mask_of_.emplace((*it)->key, it);
+  return copy;
+}
+
 // Before any work: memory is tidied here and nowhere else, because that renumbers sets.
 void GbnfConstraint::begin() {
   if (stacks_.untidy()) {
@@ -49,6 +57,7 @@ void GbnfConstraint::begin() {
     for (State& s : states_) live.push_back(&s.set);
     stacks_.tidy(live);
     masks_.clear();
+    mask_of_.clear();
   }
   stacks_.begin_operation();
 }
@@ -217,16 +226,20 @@ void GbnfConstraint::mask(uint32_t* words) {
   const uint64_t key = static_cast<uint64_t>(static_cast<uint32_t>(state().set)) << 32 |
                        static_cast<uint64_t>(p.n_remain) << 28 | p.value;
   const size_t bytes = static_cast<size_t>(mask_words(n_vocab())) * sizeof(uint32_t);
-  auto found = masks_.find(key);
-  if (found == masks_.end()) {
-    std::vector<uint32_t> fresh(bytes / sizeof(uint32_t));
-    compute_mask(fresh.data());
-    // Full: begun anew, and what is asked for again is made again.
-    if ((masks_.size() + 1) * bytes > kMaskCacheBytes) masks_.clear();
-    found =
-        masks_.emplace(key, std::make_shared<const std::vector<uint32_t>>(std::move(fresh))).first;
+  const auto found = mask_of_.find(key);
+  if (found != mask_of_.end()) {
+    masks_.splice(masks_.begin(), masks_, found->second);
+  } else {
+    auto fresh = std::make_shared<Mask>(Mask{key, std::vector<uint32_t>(bytes / sizeof(uint32_t))});
+    compute_mask(fresh->words.data());
+    if ((masks_.size() + 1) * bytes > kMaskCacheBytes && !masks_.empty()) {
+      mask_of_.erase(masks_.back()->key);
+      masks_.pop_back();
+    }
+    masks_.push_front(std::move(fresh));
+    mask_of_.emplace(key, masks_.begin());
   }
-  std::memcpy(words, found->second->data(), bytes);
+  std::memcpy(words, masks_.front()->words.data(), bytes);
 }
 
 // Tokens that token terminals on top of `set` take where their text has come to `node`: those with

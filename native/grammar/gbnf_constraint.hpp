@@ -1,6 +1,7 @@
 // GBNF grammars as constraints on tokens, with llama.cpp's masks.
 #pragma once
 
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,9 +43,7 @@ class GbnfConstraint : public Constraint {
   bool waiting() const override { return state().waiting; }
   bool complete() const override { return waiting() || stacks_.empty(state().set); }
   std::string jump_forward() override;
-  std::unique_ptr<Constraint> clone() const override {
-    return std::make_unique<GbnfConstraint>(*this);
-  }
+  std::unique_ptr<Constraint> clone() const override;
 
  private:
   struct State {
@@ -58,6 +57,10 @@ class GbnfConstraint : public Constraint {
     int32_t set = StackSets::kNone;      // as llama.cpp accepts it; kNone if it refuses ...
     std::vector<StackSets::Entry> tops;  // ... and the tops that let the mask allow it
     PartialUtf8 partial;
+  };
+  struct Mask {
+    uint64_t key;
+    std::vector<uint32_t> words;
   };
 
   const TokenTrie& trie() const { return *program_->trie; }
@@ -84,7 +87,9 @@ class GbnfConstraint : public Constraint {
   std::vector<int32_t> trigger_tokens_;
   std::string text_;
   std::vector<std::pair<int32_t, size_t>> waited_;
-  std::unordered_map<uint64_t, std::shared_ptr<const std::vector<uint32_t>>> masks_;  // by state
+  // Masks by state, latest first.
+  std::list<std::shared_ptr<const Mask>> masks_;
+  std::unordered_map<uint64_t, std::list<std::shared_ptr<const Mask>>::iterator> mask_of_;
   // Used within a call.
   std::vector<int32_t> path_;
   std::vector<std::pair<uint32_t, uint32_t>> by_token_;  // places in the tree's order

@@ -19,11 +19,15 @@ constexpr bool is_word(char c) {
   return ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z') || c == '-' || is_digit(c);
 }
 
-// The number that a text of so many hexadecimal digits stands for; none where it is another text.
-inline std::optional<uint32_t> of_hexadecimal(std::string_view text, size_t digits) {
+// Reads so many hexadecimal digits from `at` on, which moves past those that are there; none where
+// one is missing.
+inline std::optional<uint32_t> read_hexadecimal(std::string_view text, size_t& at, size_t digits) {
   uint32_t value = 0;
-  const char* end = text.data() + digits;
-  if (text.size() != digits || std::from_chars(text.data(), end, value, 16).ptr != end) return {};
+  const std::string_view read = text.substr(at, digits);
+  const char* stop = std::from_chars(read.data(), read.data() + read.size(), value, 16).ptr;
+  const auto found = static_cast<size_t>(stop - read.data());
+  at += found;
+  if (found < digits) return {};
   return value;
 }
 
@@ -142,9 +146,8 @@ class GbnfText {
 
  private:
   uint32_t hexadecimal(size_t at, size_t digits) {
-    const auto value = of_hexadecimal(text_.substr(pos_, digits), digits);
+    const auto value = read_hexadecimal(text_, pos_, digits);
     if (!value) fail(at, message("this escape needs ", digits, " hexadecimal digits"));
-    pos_ += digits;
     return *value;
   }
 };

@@ -209,9 +209,8 @@ class TriggerParser {
   }
 
   uint32_t hexadecimal(size_t digits) {
-    const auto value = of_hexadecimal(text_.substr(pos_, digits), digits);
+    const auto value = read_hexadecimal(text_, pos_, digits);
     if (!value) fail(message("the escape needs ", digits, " hexadecimal digits"));
-    pos_ += digits;
     return *value;
   }
 

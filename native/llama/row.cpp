@@ -1,6 +1,7 @@
 #include "llama/row.hpp"
 
 #include <algorithm>
+#include <array>
 
 namespace aleator::llama {
 
@@ -16,7 +17,12 @@ inline uint8_t bucket_of(float logit) {
   return scaled >= 127.0f ? 127 : scaled > 0.0f ? static_cast<uint8_t>(scaled) : 0;
 }
 
-const std::vector<float> masked_tile(tile_size, -infinity);
+// Without a destructor: threads may still read it when the program ends.
+constexpr auto masked_tile = [] {
+  std::array<float, tile_size> x;
+  x.fill(-infinity);
+  return x;
+}();
 
 }  // namespace
 
@@ -103,12 +109,15 @@ Candidate Row::entry(int64_t id) const {
 // `most`; returns how many.
 int64_t Row::collect_at_least(float bound, int64_t most) {
   int64_t found = 0;
-  for (int64_t t = 0; t < n_tiles_ && found <= most; ++t) {
+  for (int64_t t = 0; t < n_tiles_; ++t) {
     if (!(maxima_[t] >= bound)) continue;
     spare_.resize(std::max<size_t>(spare_.size(), found + tile_size));
+    const float* x = tiles_[t];
     int32_t ids[tile_size];
-    const int count = find_at_least_(tiles_[t], bound, static_cast<int32_t>(t * tile_size), ids);
-    for (int i = 0; i < count; ++i) spare_[found++] = entry(ids[i]);
+    const int count = find_at_least_(x, bound, static_cast<int32_t>(t * tile_size), ids);
+    Candidate* next = spare_.data() + found;
+    for (int i = 0; i < count; ++i) next[i] = {ids[i], x[ids[i] % tile_size], 0.0f};
+    if ((found += count) > most) break;
   }
   return found;
 }

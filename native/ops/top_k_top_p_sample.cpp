@@ -33,10 +33,26 @@ int64_t row_bytes(const Array& a) {
   return a.stride(0) * (a.dtype().bits / 8);
 }
 
+template <typename Array>
+void require_rows(const Array& a, size_t rows, const char* name) {
+  if (a.shape(0) != rows)
+    throw ParameterError(name, name, " has ", a.shape(0), " rows and logits have ", rows);
+}
+
+template <typename Array>
+void require_shape(const std::optional<Array>& a, const Rows& logits, const char* name) {
+  if (!a) return;
+  require_rows(*a, logits.shape(0), name);
+  if (a->shape(1) != logits.shape(1) || (a->shape(1) > 1 && a->stride(1) != 1))
+    throw ParameterError(name,
+                         std::string(name) + " must have the shape of logits, rows contiguous");
+}
+
 // One float of each row, widened; refused if it is NaN.
 std::vector<float> floats(const std::optional<Column>& a, size_t rows, const char* name,
                           float otherwise) {
   if (!a) return std::vector<float>(rows, otherwise);
+  require_rows(*a, rows, name);
   const Dtype dtype = dtype_of(a->dtype());
   std::vector<float> values(rows);
   for (size_t i = 0; i < rows; ++i) {
@@ -51,7 +67,6 @@ std::vector<float> floats(const std::optional<Column>& a, size_t rows, const cha
   return values;
 }
 
-// Shapes were checked, and rows made contiguous: src/aleator/ops/arguments.py.
 void top_k_top_p_sample(const Rows& logits, const ColumnOf<int32_t>& top_k, const Column& top_p,
                         const std::optional<RowsOf<float>>& q, const std::optional<Column>& min_p,
                         const std::optional<ColumnOf<int64_t>>& seeds,
@@ -60,11 +75,22 @@ void top_k_top_p_sample(const Rows& logits, const ColumnOf<int32_t>& top_k, cons
                         Written<float> select, Written<int64_t> listed, Written<float> probs,
                         Pool* pool) {
   const size_t rows = logits.shape(0), n_vocab = logits.shape(1);
+  if (n_vocab > 1 && logits.stride(1) != 1)
+    throw ParameterError("logits", "each row of logits must be contiguous");
   if (rows < 1 || n_vocab < 1 || n_vocab > size_t{1} << 22)
     throw ParameterError("logits", "logits have an unsupported shape");
   const Dtype dtype = dtype_of(logits.dtype());
-  if (seeds.has_value() != positions.has_value())
-    throw ParameterError("seeds", "seeds come with positions");
+  require_rows(top_k, rows, "top_k");
+  require_shape(q, logits, "q");
+  require_shape(select, logits, "logits_top_kp_select");
+  require_shape(listed, logits, "logits_idx");
+  require_shape(probs, logits, "logits_sort_masked");
+  if (seeds) require_rows(*seeds, rows, "seeds");
+  if (positions) require_rows(*positions, rows, "positions");
+  if (seeds.has_value() != positions.has_value() || listed.has_value() != probs.has_value())
+    throw ParameterError("seeds", "seeds come with positions, and ids with probabilities");
+  if (indices && indices->shape(0) != rows)
+    throw ParameterError("logits_select_idx", "logits_select_idx must have one value per row");
   const std::vector<float> p = floats(top_p, rows, "top_p", 1), m = floats(min_p, rows, "min_p", 0);
   std::vector<std::exception_ptr> errors(rows);
   const auto sample = [&](auto& row, int64_t b) {

@@ -5,9 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "cache/quantise.hpp"
 #include "errors.hpp"
-#include "layers/rows.hpp"
 #include "rng/fixed.hpp"
 #include "rng/mt19937.hpp"
 #include "samplers/making.hpp"
@@ -15,6 +13,18 @@
 #include "simd/dispatch.hpp"
 
 namespace aleator {
+
+// By integers, as not every compiler has the type: the float16 number that is nearest to x, ties to
+// even, as float32; beyond 65,519 it is infinite.
+static float rounded_to_half(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x), magnitude = bits & 0x7FFFFFFFu;
+  if (magnitude >= 0x7F800000u) return x;  // infinite, or no number
+  if (magnitude < 0x38800000u)             // below 2^-14: multiples of 2^-24, the unit of [1/2, 1)
+    return std::copysign((std::fabs(x) + 0.5f) - 0.5f, x);
+  const uint32_t rounded = (magnitude + 0xFFFu + (magnitude >> 13 & 1u)) & ~0x1FFFu;
+  const uint32_t limited = rounded >= 0x47800000u ? 0x7F800000u : rounded;
+  return std::bit_cast<float>((bits & 0x80000000u) | limited);
+}
 
 // Whether the next draw is keyed by the last n tokens: enough were generated, and they are new.
 static bool keyed_by_last(const Step& step, int64_t n) {
@@ -94,13 +104,13 @@ class Dist : public Cloned<Dist> {
   }
 
   // Akunu's kernel: noise from a 32-bit hash, added to the logit and rounded to half precision.
-  void perturb(Candidates& c, const Step& step) {
+  void perturb(Candidates& c, const Step& step) const {
     c.compact();
     const auto start = static_cast<uint32_t>(step.position + stream_.seed) * 2654435761u;
     const auto temperature = static_cast<float>(c.temperature());
-    const auto n = static_cast<int64_t>(c.ids().size());
-    perturbed_.resize(n);
-    for (int64_t i = 0; i < n; ++i) {
+    float best = 0;
+    c.selected = -1;
+    for (size_t i = 0; i < c.ids().size(); ++i) {
       const uint32_t state = (start + static_cast<uint32_t>(c.ids()[i])) * 747796405u + 2891336453u;
       uint32_t word = ((state >> ((state >> 28) + 4)) ^ state) * 277803737u;
       word ^= word >> 22;
@@ -108,13 +118,11 @@ class Dist : public Cloned<Dist> {
       const double exponential = -ln2 * log2_double(static_cast<double>(u));
       const auto noise = static_cast<float>(-ln2 * log2_double(exponential));
       const float scaled = temperature * noise;
-      perturbed_[i] = c.logits()[i] + scaled;
+      const float perturbed = rounded_to_half(c.logits()[i] + scaled);
+      if (c.selected >= 0 && !(perturbed > best)) continue;
+      best = perturbed;
+      c.selected = c.ids()[i];
     }
-    halves_.resize(2 * n);
-    store_row_(perturbed_.data(), n, Stored::f16, halves_.data());
-    widen_row_(halves_.data(), Stored::f16, n, perturbed_.data());
-    const auto best = std::max_element(perturbed_.begin(), perturbed_.end());  // the first
-    c.selected = c.ids()[best - perturbed_.begin()];
   }
 
   static constexpr double ln2 = 0.6931471805599453;
@@ -122,8 +130,6 @@ class Dist : public Cloned<Dist> {
   Draw draw_;
   uint64_t key_;
   int64_t ngram_;
-  std::vector<float> perturbed_;
-  std::vector<uint8_t> halves_;
 };
 
 // Akunu's draw on the CPU: word number `position` of an MT19937, against the mass in the order.

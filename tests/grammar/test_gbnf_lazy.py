@@ -108,6 +108,12 @@ FOUND = [
 ]  # fmt: skip
 
 
+def test_an_error_says_where_a_pattern_is_wrong(vocabulary: Vocabulary) -> None:
+    for pattern, place in ((r"a\x4", 5), (r"\u00zz", 5), (r"\xz", 3), ("ab)", 3)):
+        with pytest.raises(ParameterError, match=f"character {place}:"):
+            lazy(vocabulary, pattern)
+
+
 @pytest.mark.parametrize(("pattern", "text", "start"), FOUND)
 def test_patterns(vocabulary: Vocabulary, pattern: str, text: str, start: Any) -> None:
     if start is ParameterError:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from aleator import LogitsError, ParameterError, ops
+from aleator.core import host
 
 
 def good(**changes: Any) -> dict[str, Any]:
@@ -124,6 +125,35 @@ def test_draw_needs_its_keys() -> None:
         with pytest.raises(ParameterError) as caught:
             ops.top_k_top_p_draw(**arguments, **keys)
         assert caught.value.parameter == name
+
+
+def kernel(**changes: Any) -> None:
+    """Call the native kernel, which everything else calls, with arguments for all it can do."""
+    rows, whole = np.zeros(3, np.int64), np.zeros((3, 10), np.float32)
+    p, ids = np.ones(3, np.float32), np.zeros((3, 10), np.int64)
+    arguments: dict[str, Any] = {
+        "logits": whole, "top_k": np.ones(3, np.int32), "top_p": p, "q": whole, "min_p": p,
+        "seeds": rows, "positions": rows, "eps": 1e-8, "limit": 1024, "is_logits": True,
+        "indices": rows.copy(), "select": whole.copy(), "listed": ids, "probs": whole.copy(),
+        "pool": None,
+    }  # fmt: skip
+    host.top_k_top_p_sample(**arguments | changes)
+
+
+def test_the_kernel_reads_and_writes_nothing_outside_its_arrays() -> None:
+    kernel()
+    short, narrow = np.zeros((2, 10), np.float32), np.zeros((3, 9), np.float32)
+    for changes in (
+        {"logits": np.zeros((3, 20), np.float32)[:, ::2]}, {"top_k": np.ones(2, np.int32)},
+        {"top_p": short[:, 0]}, {"min_p": short[:, 0]}, {"q": short}, {"q": narrow},
+        {"q": np.zeros((3, 20), np.float32)[:, ::2]}, {"seeds": np.zeros(2, np.int64)},
+        {"positions": np.zeros(2, np.int64)}, {"seeds": None}, {"indices": np.zeros(2, np.int64)},
+        {"select": short}, {"select": narrow}, {"listed": np.zeros((2, 10), np.int64)},
+        {"listed": np.zeros((3, 9), np.int64)}, {"listed": None}, {"probs": short},
+        {"probs": narrow}, {"probs": None},
+    ):  # fmt: skip
+        with pytest.raises(ParameterError):
+            kernel(**changes)
 
 
 def test_outputs_not_asked_for_are_none() -> None:
