@@ -265,6 +265,38 @@ class Letters:
         return bytes([32 + token]) if token < 90 else b""
 
 
+class Choosy:
+    """A user's sampler that refuses token 67 and cannot go back."""
+
+    def apply(self, candidates: Any) -> None:
+        """Nothing."""
+
+    def accept(self, token: int) -> None:
+        if token == 67:
+            raise KeyError("not 67")
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize(
+    ("tokens", "error"), [([65, 65], ConstraintError), ([65, 66, 67], KeyError)]
+)
+def test_a_row_whose_extension_is_refused_half_way_is_as_before(
+    kernels: str, tokens: list[int], error: type[Exception]
+) -> None:
+    grammar = Grammar('root ::= ("ab" | "cd")+', vocabulary=Letters())
+    samplers = [S.TopK(top_k=9), Choosy(), S.MirostatV2(mirostat_tau=2.0)]
+    chain = SamplerChain(samplers, seed=4, grammar=grammar)
+    device = DeviceChain(samplers, 1, 95, kernels=kernels)
+    device.set_row(0, chain)
+    for _ in range(2):
+        with pytest.raises(error):
+            device.extend(0, tokens, generated=True)
+    for step in range(4):
+        z = rows_of("flat", 1, 95, step)
+        z[:, 67] = -np.inf
+        assert device.sample(torch.from_numpy(z)).tolist() == expected([chain], z)
+
+
 @pytest.mark.parametrize("kernels", KERNELS)
 def test_a_row_s_grammar_is_followed(kernels: str) -> None:
     grammar = Grammar('root ::= ("ab" | "cd")+ [0-9]?', vocabulary=Letters())

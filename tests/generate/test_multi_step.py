@@ -264,7 +264,8 @@ class PretendedGraphs:
     def _state(self) -> list[torch.Tensor]:
         chain, cache = self._loop.chain, self._loop.context.cache
         own = [vars(part).values() for part in (self._loop, self._loop.cells, chain.report)]
-        places = [inside(chain).tensors()]
+        backend = inside(chain)
+        places = [backend.histories.tensors, *(p.rows.values() for p in backend.program.places)]
         layers = [[torch.from_numpy(t) for t in s.layers] for s in (cache.keys, cache.values)]
         found = [t for group in (*own, *places, *layers) for t in group]
         return [t for t in found if isinstance(t, torch.Tensor)]

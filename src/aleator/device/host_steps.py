@@ -20,15 +20,15 @@ def accept_all(
     chains: Iterable[host.Chain | SamplerChain], tokens: Sequence[int], generated: bool
 ) -> None:
     """Let chains accept tokens; if one refuses, no chain has accepted any."""
+    given = np.array(tokens, np.int32)
     accepted = []
     try:
         for chain in chains:
-            for token in tokens:
-                chain.accept(token, generated)
-                accepted.append(chain)
+            chain.accept_many(given, generated)
+            accepted.append(chain)
     except BaseException:
         for chain in accepted:
-            chain.rollback(1)
+            chain.rollback(len(given))
         raise
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -232,8 +233,8 @@ class ShardedChain(DeviceChain):
         device: torch.device | str = "cpu",
         max_tokens: int = 4096,
     ) -> None:
-        check_in("first", first, 0, n_vocab)
-        check_in("max_top_k", max_top_k, 1, n_vocab)
+        check_in("first", first, 0, n_vocab, (int, np.integer))
+        check_in("max_top_k", max_top_k, 1, n_vocab, (int, np.integer))
         self.first, self.max_top_k, self.group = first, max_top_k, group
         self._width = 0  # of this rank's part, once all parts have been checked
         made = chain_of(template)

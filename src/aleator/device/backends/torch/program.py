@@ -113,12 +113,14 @@ class Program:
         """
         pairs = [(kind, each) for each in samplers if (kind := kind_of(each[0])) is not None]
         kinds, wanted = [kind for kind, _ in pairs], [each for _, each in pairs]
-        order = merged(self._kinds, kinds)
-        if len(order) == len(self._kinds):
-            return self, {self.places[i]: wanted[j] for i, j in order if i is not None and j >= 0}
-        made = Program(self._options)
-        old = [i for i, place in enumerate(self.places) if place in kept]
         fitted: dict[DeviceSampler, PlacedSampler] = {}
+        for kind, place in zip(self._kinds, self.places, strict=True):
+            if len(fitted) < len(kinds) and kind == kinds[len(fitted)]:
+                fitted[place] = wanted[len(fitted)]
+        if len(fitted) == len(wanted):
+            return self, fitted
+        made, fitted = Program(self._options), {}
+        old = [i for i, place in enumerate(self.places) if place in kept]
         for here, there in merged([self._kinds[i] for i in old], kinds):
             if here is not None:
                 at, kind = self.places[old[here]], self._kinds[old[here]]
