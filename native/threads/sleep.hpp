@@ -6,7 +6,7 @@
 
 namespace aleator {
 
-#if defined(__wasm__)  // where the C++ library asks for the time again and again
+#if defined(__wasm_atomics__)  // where the C++ library asks for the time again and again
 
 // For so many nanoseconds at most, unless negative; whether they have passed.
 template <class T>
