@@ -137,7 +137,7 @@ stubs: setup
 
 site: setup
 	$(PIP) install --quiet --constraint requirements/constraints.txt --requirement requirements/docs.txt
-	$(BIN)/python tools/make_site.py
+	$(BIN)/python tools/make_site.py $(PYODIDE:%=--pyodide %)
 
 bench: setup
 	$(PIP) install --quiet --constraint requirements/constraints.txt --no-build-isolation ".[bench]"
@@ -173,7 +173,6 @@ wasm: setup
 	cp build/wasm/aleator.wasm js/src && cp LICENSE js
 	cd js && npm pack --silent --pack-destination ../build
 
-# Its test and the site's button need NumPy's wheel of Pyodide's release beside what npm has (CONTRIBUTING.md).
 pyodide: setup
 	npm install --silent --no-audit --no-fund --prefix build/pyodide pyodide@314.0.7
 	$(BIN)/python tools/pyodide.py
