@@ -26,7 +26,7 @@ def test_draws_logits_and_texts_are_the_same() -> None:
     if node is None:
         pytest.skip("node is not installed")
     case = HERE / "case.py"
-    command = [node, HERE / "run.mjs", PYODIDE, case, *wheels()]
+    command = [node, *map(str, (HERE / "run.mjs", PYODIDE, case, *wheels()))]
     there = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert there.returncode == 0, there.stderr[-3000:]
     here = subprocess.run([sys.executable, case], capture_output=True, text=True, check=True)
