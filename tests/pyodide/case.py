@@ -39,6 +39,8 @@ print(hashlib.sha256(logits.tobytes()).hexdigest())
 for seed in range(3):
     print(model.generate("ROMEO:", seed=seed, max_tokens=60).text)
 print(model.generate("Age: ", grammar='root ::= [1-9] [0-9]? "\\n"', seed=1, max_tokens=5).text)
+guessing = aleator.load(model_draft="bundled")
+print(guessing.generate("ROMEO:", max_tokens=40, temperature=0, spec_type="draft").text)
 try:
     aleator.SamplingParams(top_p=2)
 except aleator.ParameterError as error:
