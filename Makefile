@@ -13,6 +13,7 @@
 #   make wheel     a wheel for this processor that needs no compiler, tried on every Python found here
 #   make release   wheels and source, built twice and checked, up to the upload
 #   make wasm      the native code for WebAssembly and the npm package, packed into build (needs emscripten, npm)
+#   make pyodide   a wheel of the package for Pyodide, Python in a page, in build/pyodide (needs emscripten, npm)
 #   make page      types of the playground's page (needs npm)
 #   make count     instructions of the host chains against the recorded ones (needs valgrind)
 #   make clients   the client packages that people use (openai, anthropic, lm-eval, ...) against aleator serve
@@ -25,7 +26,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 NATIVE := $(shell find native -type f) pyproject.toml
 
-.PHONY: site demo test attack check check-no-torch cover mutate sanitize sanitize-threads setup build format lint types stubs docs bench count equality machines wheel release page clients integrations wasm clean help
+.PHONY: site demo test attack check check-no-torch cover mutate sanitize sanitize-threads setup build format lint types stubs docs bench count equality machines wheel release page clients integrations wasm pyodide clean help
 
 help:
 	@sed -n '/^#   /s/^#   //p' Makefile
@@ -136,7 +137,7 @@ stubs: setup
 
 site: setup
 	$(PIP) install --quiet --constraint requirements/constraints.txt --requirement requirements/docs.txt
-	$(BIN)/python tools/make_site.py
+	$(BIN)/python tools/make_site.py $(PYODIDE:%=--pyodide %)
 
 bench: setup
 	$(PIP) install --quiet --constraint requirements/constraints.txt --no-build-isolation ".[bench]"
@@ -171,6 +172,10 @@ wasm: setup
 	$(BIN)/python tools/relaxed_simd.py build/wasm/aleator-relaxed.wasm js/src/aleator-relaxed.wasm
 	cp build/wasm/aleator.wasm js/src && cp LICENSE js
 	cd js && npm pack --silent --pack-destination ../build
+
+pyodide: setup
+	npm install --silent --no-audit --no-fund --prefix build/pyodide pyodide@314.0.7
+	$(BIN)/python tools/pyodide.py
 
 # The modules of the page have types in JSDoc comments; tests of the page run axe-core where it is.
 page: page-packages

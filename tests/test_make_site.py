@@ -36,6 +36,7 @@ ROOT = Path(__file__).parent.parent
         ("docs/x.md", "```\n  a\n```\n\n1. b\n   c", "```\n  a\n```\n\n1. b\n    c"),
         ("docs/x.md", "```text\na ─> b\n```", "``` { .text .drawing }\na ─> b\n```"),
         ("docs/x.md", "```text\na\n```\n─", "```text\na\n```\n─"),
+        ("docs/x.md", "```python no-run\na\n```", "```python\na\n```"),
         ("docs/x.md", "a `b\\|c`", "a `b\\|c`"),
         ("docs/x.md", "[a](../examples/simple.py)", "a (`examples/simple.py`)"),
     ],

@@ -28,7 +28,7 @@ import sys
 import time
 import venv
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -178,7 +178,6 @@ def epoch() -> str:
 
 def finished(wheel: Path, machine: str, out: Path) -> Path:
     """The wheel with its bill of materials, packed in one order and with one time."""
-    stamp = time.gmtime(int(epoch()))[:6]
     with zipfile.ZipFile(wheel) as old:
         files = {name: old.read(name) for name in old.namelist() if not name.endswith("/")}
         modes = {info.filename: info.external_attr for info in old.infolist()}
@@ -195,6 +194,16 @@ def finished(wheel: Path, machine: str, out: Path) -> Path:
     names = [each.partition(">")[0].partition("<")[0].strip() for each in needed]
     bill = sbom(wheel.name, version, nanobind, gcc, names)
     files[f"{about}/sboms/aleator.cdx.json"] = bill.encode()
+    out.mkdir(parents=True, exist_ok=True)
+    made = packed(files, out / wheel.name, modes)
+    run(tools() / "python", ROOT / "tools" / "zip_again.py", made)
+    return made
+
+
+def packed(files: dict[str, bytes], made: Path, modes: Mapping[str, int] = {}) -> Path:
+    """A wheel of these files, in one order and with one time, whose record is written anew."""
+    stamp = time.gmtime(int(epoch()))[:6]
+    record = next(name for name in files if name.endswith(".dist-info/RECORD"))
     lines = []
     for name in sorted(files):
         if name != record:
@@ -203,8 +212,6 @@ def finished(wheel: Path, machine: str, out: Path) -> Path:
             )
             lines.append(f"{name},sha256={digest},{len(files[name])}\n")
     files[record] = "".join([*lines, f"{record},,\n"]).encode()
-    out.mkdir(parents=True, exist_ok=True)
-    made = out / wheel.name
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as new:
         for name in [*sorted(set(files) - {record}), record]:
             info = zipfile.ZipInfo(name, stamp)
@@ -212,7 +219,6 @@ def finished(wheel: Path, machine: str, out: Path) -> Path:
             info.compress_type = zipfile.ZIP_DEFLATED
             info.create_system = 3
             new.writestr(info, files[name])
-    run(tools() / "python", ROOT / "tools" / "zip_again.py", made)
     return made
 
 

@@ -2,6 +2,7 @@
 
     make site                       into build/site/html
     python tools/make_site.py --pages    the pages alone, without mkdocs
+    make site PYODIDE=FOLDER             with a button at the tutorials' blocks of Python (site_python.py)
 
 The site loads nothing from elsewhere; this script fails if a page would.
 """
@@ -16,6 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import site_python
 from site_page import FOLDER, WASM, sampler_pages, write_page
 
 from docs import on_the_site as on_the_site
@@ -49,8 +51,9 @@ def main() -> int:
     """Write the pages, and build the site of them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--pages", action="store_true", help="the pages alone")
+    parser.add_argument("--pyodide", type=Path, help="a folder of Pyodide's release")
     arguments = parser.parse_args()
-    write_pages()
+    write_pages(arguments.pyodide)
     if arguments.pages:
         return 0
     subprocess.run(
@@ -63,7 +66,7 @@ def main() -> int:
     return 1 if foreign else 0
 
 
-def write_pages() -> None:
+def write_pages(pyodide: Path | None = None) -> None:
     """Write the pages for mkdocs: links point into the site, or name a file's path."""
     shutil.rmtree(PAGES, ignore_errors=True)
     PAGES.mkdir(parents=True)
@@ -79,8 +82,12 @@ def write_pages() -> None:
         write_page(PAGES / FOLDER)
     results = sorted((ROOT / "benchmarks" / "results").glob("*.md"))
     (PAGES / "results").mkdir()
+    if pyodide:
+        site_python.write_python(PAGES / site_python.FOLDER, pyodide)
     for name, path in sources.items():
-        (PAGES / name).write_text(linked(path, on_the_site(path.read_text())))
+        text = on_the_site(path.read_text())
+        runs = pyodide and name.startswith("tutorial")
+        (PAGES / name).write_text(linked(path, site_python.with_buttons(text) if runs else text))
     for path in (ROOT / "benchmarks" / "results").glob("*.png"):
         shutil.copy(path, PAGES / "results" / path.name)
     for path in results:
@@ -109,7 +116,8 @@ def linked(path: Path, text: str) -> str:
         label = name.removeprefix("!").strip("[]")
         return f"{label} (`{where}`)" if str(where) not in label else label
 
-    return deeper(whole_pipes(_DRAWING.sub("``` { .text .drawing }\n", _LINK.sub(place, text))))
+    text = _LINK.sub(place, text).replace("```python no-run\n", "```python\n")
+    return deeper(whole_pipes(_DRAWING.sub("``` { .text .drawing }\n", text)))
 
 
 def whole_pipes(text: str) -> str:

@@ -24,7 +24,7 @@ struct Stopped {};
 
 // How a thread sleeps until a number changes, and who changes it wakes it.
 
-#if defined(__wasm__)  // where the C++ library asks for the time again and again
+#if defined(__wasm_atomics__)  // where the C++ library asks for the time again and again
 
 // For so many nanoseconds at most, unless negative; whether they have passed.
 template <class T>
@@ -71,7 +71,7 @@ static constexpr int64_t all_done = int64_t(1) << 62;
 // is after about 1 ms, because a token follows soon.  Within one it is after some 100 us: whoever
 // is so late has lost its core to another program, and the system moves it to this one once that
 // idles.
-#if defined(__wasm__)  // which can do no more than look: for about as long as it takes to be woken
+#if defined(__wasm_atomics__)  // it can do no more than look: for as long as being woken takes
 static constexpr int spins = 20000, idle_yields = 0, late_yields = 0;
 #else
 static constexpr int spins = 60;
@@ -168,7 +168,7 @@ void Pool::wait_while(const std::atomic<T>& value, T seen, int yields) {
   if (mine) mine->helpers.waited += Clock::now() - began;
 }
 
-#if defined(__wasm__)
+#if defined(__wasm_atomics__)
 
 // js/src/threads.js
 extern "C" {
@@ -224,7 +224,7 @@ Pool::Pool(int threads) : size_(threads) {
   cursors_ = std::make_unique<Cursor[]>(size_);
   ahead_ = std::make_unique<Cursor[]>(size_);
   auto team = std::make_unique<Team>();
-#if defined(__wasm__)
+#if defined(__wasm_atomics__)
   start(team.get());  // JavaScript has made workers for them, which wait
 #endif
   team_ = team.release();
@@ -233,7 +233,7 @@ Pool::Pool(int threads) : size_(threads) {
 Pool::~Pool() {
   Team* team = team_;
   if (team->owner != getpid() || leads == this) return;  // in a job that did not end
-#if defined(__wasm__)
+#if defined(__wasm_atomics__)
   try {
     run([](int) {});  // finds threads that are gone, for which nobody must wait
   } catch (...) {

@@ -23,3 +23,11 @@ void sort(Range& range, Compare compare, Projection projection) {
 }
 }  // namespace std::ranges
 #endif
+
+// What its headers expect of the library, and Pyodide's newer one has no more.
+#if defined(__PIC__) && _LIBCPP_VERSION < 15000
+#include <string>
+#include <vector>
+template class std::__basic_string_common<true>;
+template class std::__vector_base_common<true>;
+#endif
