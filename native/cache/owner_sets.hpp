@@ -38,7 +38,7 @@ class OwnerSets {
   struct Less {
     using is_transparent = void;
     bool operator()(std::span<const int32_t> a, std::span<const int32_t> b) const {
-      return std::ranges::lexicographical_compare(a, b);
+      return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end());
     }
   };
 
