@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from aleator import _native
+import aleator._native as _native
 from aleator.models.kernels.floats import (
     EXACT,
     exponential,
