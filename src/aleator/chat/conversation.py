@@ -17,7 +17,6 @@ from aleator.core.seeds import fresh_seed
 from aleator.generate.generation import reader_of
 
 if TYPE_CHECKING:
-    from aleator.engine import Engine
     from aleator.keywords import GenerateKeywords
     from aleator.samplers import SamplingParams
     from aleator.text.vocabulary import Vocabulary
@@ -39,6 +38,14 @@ class ChatModel(Protocol):
     @property
     def check_options(self) -> Callable[..., None]:
         """Raises the errors that ``generate`` would raise for options."""
+
+
+class SubmitsRequests(Protocol):
+    """The part of :class:`aleator.Engine` that a conversation's model uses."""
+
+    @property
+    def submit(self) -> Callable[..., Any]:
+        """Queues a request."""
 
 
 class Conversation:
@@ -80,7 +87,7 @@ class Conversation:
         preset: str | None = None,
         params: SamplingParams | None = None,
         progress: Callable[[int, int], None] | None = None,
-        engine: Engine | None = None,
+        engine: SubmitsRequests | None = None,
         **options: Unpack[GenerateKeywords],
     ) -> None:
         self.model = model

@@ -11,7 +11,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -27,7 +27,26 @@ from aleator.core.records import dataclass as dataclass
 
 if TYPE_CHECKING:
     from aleator.samplers.candidates import Candidates
-    from aleator.samplers.chain import SamplerChain
+
+
+class OwnChain(Protocol):
+    """Members of :class:`aleator.SamplerChain`, which is made of samplers and so is not imported here."""
+
+    numerics: str
+    history: list[int]
+
+    @property
+    def generated(self) -> list[bool]: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+    def sample(self, logits: Any, row: int = -1) -> int: ...
+    def apply(self, candidates: Candidates) -> None: ...
+    def accept(self, token: int, generated: bool = False) -> None: ...
+    def rollback(self, n: int) -> None: ...
+    def reset(self) -> None: ...
+    def clone(self) -> Self: ...
 
 
 class StandaloneSampler:
@@ -39,9 +58,9 @@ class StandaloneSampler:
     holds the parameters only.
     """
 
-    _chain_of: ClassVar[type[SamplerChain]]  # set by chain.py, which imports this module
+    _chain_of: ClassVar[type[Any]]  # SamplerChain; set by chain.py, which imports this module
     # By numerics; each instance gets its own when needed
-    _own_chains: ClassVar[Mapping[str, SamplerChain]] = {}
+    _own_chains: ClassVar[Mapping[str, OwnChain]] = {}
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
@@ -52,8 +71,8 @@ class StandaloneSampler:
                 "skip the sampler: make it a property"
             )
 
-    def own_chain(self, numerics: str = "portable") -> SamplerChain:
-        """The chain of this sampler alone: its state, seed and position.
+    def own_chain(self, numerics: str = "portable") -> OwnChain:
+        """The :class:`aleator.SamplerChain` of this sampler alone: its state, seed and position.
 
         It is made when first needed, and has accepted the tokens that the sampler has accepted.
 
@@ -115,7 +134,7 @@ class StandaloneSampler:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_own_chains"}
 
-    def _chains(self) -> list[SamplerChain]:
+    def _chains(self) -> list[OwnChain]:
         return list(self._own_chains.values()) or [self.own_chain()]
 
 
