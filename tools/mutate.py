@@ -38,14 +38,14 @@ def one(name: str, file: str, old: str, new: str) -> Mutation:
     return Mutation(name, file, ((old, new),))
 
 
-TILES, CANDIDATES = "samplers/tiles.isa.cpp", "samplers/candidates.cpp"
+TILES, WEIGHTS, CANDIDATES = "samplers/tiles.isa.cpp", "samplers/weights.hpp", "samplers/candidates.cpp"
 ROW, RANKED, VECTORS = "samplers/tiled_row.hpp", "samplers/ranked_row.hpp", "samplers/vectors.hpp"
 MUTATIONS = (
     one("ties go to the higher id", "samplers/values.hpp",
         "static_cast<uint32_t>(~id)", "static_cast<uint32_t>(id)"),
     one("c2 of the polynomial is one ulp off", "contract.hpp", "0.24022242426872253f", "0.24022243916988373f"),
-    one("weights have two bits less", TILES, "contract::round + contract::weight_bits", "contract::round + 38"),
-    one("t is clamped at -30", TILES, "Floats{} + contract::least_bits", "Floats{} - 30.0f"),
+    one("weights have two bits less", WEIGHTS, "contract::round + contract::weight_bits", "contract::round + 38"),
+    one("t is clamped at -30", WEIGHTS, "Floats{} + contract::least_bits", "Floats{} - 30.0f"),
     one("top-p's bound is rounded down", "rng/fixed.hpp",
         "(product + ((u128{1} << shift) - 1)) >> shift", "product >> shift"),
     one("a mass equal to top-p's bound does not end the prefix", RANKED,
