@@ -38,6 +38,7 @@ CANNOT = (
     r"unrotated",  # layers without a rotation, other than llama.cpp's
     r"shared keys of other than the two layers before",
     r"residual_scale",
+    r"delta\.n_heads",  # another number of heads of states than of attention
     r"channels for \d+ heads",  # heads of keys and of values of different sizes
 )
 """What GGUF files cannot say."""

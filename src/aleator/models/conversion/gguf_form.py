@@ -185,6 +185,8 @@ def _states(architecture: Architecture, ssm: SSMConfig) -> dict[str, Value | Non
 
 
 def _delta_nets(config: ModelConfig, delta: DeltaNetConfig) -> dict[str, Value | None]:
+    if delta.channel_decays:
+        return {"ssm.conv_kernel": delta.d_conv, "kda.head_dim": delta.head_dim}
     states = tuple(config.keeps_state(layer) for layer in range(config.n_layers))
     steps = [
         n
