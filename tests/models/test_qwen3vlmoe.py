@@ -34,7 +34,7 @@ def with_pictures(**changes: Any) -> Any:
         "moe_intermediate_size": 24,
     }
     pairs = changes.get("head_dim", 8) // 2
-    sections = [pairs // 2, pairs // 4, pairs // 4]
+    sections = [(pairs + 2 - axis) // 3 for axis in range(3)]
     rope = {"rope_type": "default", "rope_theta": 1e5, "mrope_section": sections}
     text["rope_parameters"] = rope
     vision = {"depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2}
