@@ -171,6 +171,8 @@ class ConvertedDirectory(GGUFFile):
         apart = [".ffn_gate_up_shexp.", ".attn_kv_b."] if compressed else [".ffn_gate_up_shexp."]
         if name.endswith(".ssm_in.weight") and config.delta is not None:
             apart.append(".ssm_in.")
+        if config.rope.style != said.rope.style:  # queries and keys get another order
+            apart.append(".attn_qkv.")
         if any(each in name for each in apart):
             return separated({name: whole}, self.directory.architecture, config)
         if config.experts is None and ".ffn_down_shexp." in name:

@@ -21,7 +21,7 @@ from aleator.models.gguf_config import POOLINGS
 
 DIVISORS = (
     "llama", "granite", "granitemoe", "granitehybrid", "mistral3", "llama4", "exaone4", "falcon-h1", "gemma4",
-    "arcee",
+    "arcee", "exaone",
 )  # fmt: skip
 """The architectures whose rotary frequencies llama.cpp divides by the numbers of a tensor (rope_freqs)."""
 _SCORES = {"softmax": 1, "sigmoid": 2, "chosen softmax": 3, "chosen sigmoid": 2}
