@@ -1,8 +1,8 @@
 """deepseek2: compressed keys and values, and mixtures of experts after the first layers (DeepSeek-V2, V3, R1).
 
 If the file says so, the cache holds only the compressed keys (``compressed`` of
-:class:`~aleator.models.config.LatentConfig`).  Layers that predict further tokens are left out; those of a
-GGUF file may guess (:mod:`aleator.models.draft_head`).
+:class:`~aleator.models.config.LatentConfig`).  Layers that predict further tokens may guess
+(:mod:`aleator.models.draft_head`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from aleator.models import latent
-from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace
+from aleator.models.architecture import EXPERTS, FURTHER, TRANSFORMER, Architecture, HuggingFace
 from aleator.models.architectures.deepseek_files import (
     CHOICE_BIAS,
     ROUTED,
@@ -74,11 +74,6 @@ def gguf_fields(config: ModelConfig, fields: Fields) -> dict[str, Value | None]:
     return made
 
 
-def usual_name(name: str) -> str:
-    """A tensor's name; "" for the layer after DeepSeek-V3's 61 that predicts further tokens."""
-    return "" if name.startswith("model.layers.61.") else name
-
-
 DEEPSEEK2 = Architecture(
     "deepseek2",
     rope_style="norm",
@@ -90,7 +85,7 @@ DEEPSEEK2 = Architecture(
         layer=TRANSFORMER | latent.LAYER | ROUTED,
         bare=CHOICE_BIAS,
         expert=EXPERTS,
-        usual_name=usual_name,
+        further=FURTHER,
         gguf_fields=gguf_fields,
     ),
 )

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import EXPERTS, HEAD_NORMS, TRANSFORMER, Architecture, HuggingFace
-from aleator.models.architectures.delta_net_files import without_further
 from aleator.models.config import ModelConfig, unscaled
 from aleator.models.experts import in_gguf, in_json
 from aleator.models.files.fields import Fields
@@ -55,7 +54,7 @@ MELLUM = Architecture(
         read_json,
         layer=TRANSFORMER | HEAD_NORMS | {"mlp.gate": "ffn_gate_inp"},
         expert=EXPERTS,
-        usual_name=without_further,
+        further_stack="mtp.",
     ),
     head_norm=True,
 )

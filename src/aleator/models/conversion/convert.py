@@ -65,7 +65,8 @@ class ConvertedDirectory(GGUFFile):
         """
         self.directory = directory = Directory(path)
         self._said = config_in_gguf(directory.architecture, directory.config)
-        self._raw = dict(directory.tensors())
+        n = directory.config.n_layers  # without layers that predict further tokens
+        self._raw = {name: each for name, each in directory.tensors() if layer_of(name) < n}
         self._made = _computed(directory.config) | self._zeros()
         self.left_out: list[str] = []
         self._sources: dict[str, list[str]] = {name: [] for name in self._made}
