@@ -7,7 +7,6 @@ If the file says so, the cache holds only the compressed keys (``compressed`` of
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -16,12 +15,12 @@ from aleator.models.architecture import EXPERTS, FURTHER, TRANSFORMER, Architect
 from aleator.models.architectures.deepseek_files import (
     CHOICE_BIAS,
     ROUTED,
-    mixture_fields,
+    gguf_fields,
     read_gguf,
     routed,
 )
 from aleator.models.config import ModelConfig, unsupported
-from aleator.models.files.fields import Fields, Value
+from aleator.models.files.fields import Fields
 
 V2: dict[str, Any] = {
     "n_routed_experts": 64,
@@ -58,20 +57,6 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         fields = fields.changed(n_group=1, topk_group=1)
     made = routed(fields.over(V3 if newer else V2), config.n_layers, newer=newer)
     return replace(config, experts=made)
-
-
-def gguf_fields(config: ModelConfig, fields: Fields) -> dict[str, Value | None]:
-    """The fields that :func:`read_gguf` reads besides the usual."""
-    latent, rope = config.latent, config.rope
-    made = mixture_fields(config, fields)
-    if latent is not None and rope.scaling == "yarn":
-        growth = 0.1 * math.log(rope.factor)
-        whole = (config.attention_scale or 0.0) * math.sqrt(latent.head_dim)
-        share = (math.sqrt(whole) - 1.0) / growth if growth else 0.0
-        if share > 1e-6:
-            made["rope.scaling.yarn_log_multiplier"] = 0.1 * share
-            made["rope.scaling.attn_factor"] = rope.attn_factor * (1.0 + growth)
-    return made
 
 
 DEEPSEEK2 = Architecture(

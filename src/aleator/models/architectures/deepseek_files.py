@@ -98,3 +98,17 @@ def mixture_fields(config: ModelConfig, _: Fields) -> dict[str, Value | None]:
     made["leading_dense_block_count"] = sum(not sparse for sparse in experts.layers)
     made["expert_shared_count"] = experts.n_ff_shared // experts.n_ff
     return made
+
+
+def gguf_fields(config: ModelConfig, fields: Fields) -> dict[str, Value | None]:
+    """The fields that :func:`read_gguf` reads besides the usual, with compressed keys."""
+    latent, rope = config.latent, config.rope
+    made = mixture_fields(config, fields)
+    if latent is not None and rope.scaling == "yarn":
+        growth = 0.1 * math.log(rope.factor)
+        whole = (config.attention_scale or 0.0) * math.sqrt(latent.head_dim)
+        share = (math.sqrt(whole) - 1.0) / growth if growth else 0.0
+        if share > 1e-6:
+            made["rope.scaling.yarn_log_multiplier"] = 0.1 * share
+            made["rope.scaling.attn_factor"] = rope.attn_factor * (1.0 + growth)
+    return made

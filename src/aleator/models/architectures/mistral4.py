@@ -13,7 +13,7 @@ from aleator.models.architecture import (
     HuggingFace,
     under,
 )
-from aleator.models.architectures import deepseek2
+from aleator.models.architectures import deepseek_files
 from aleator.models.architectures.deepseek_files import ROUTED, read_gguf, routed
 from aleator.models.config import ModelConfig, QueryGrowth
 from aleator.models.conversions import in_text_model, text_part
@@ -52,7 +52,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
 
 
 def gguf_fields(config: ModelConfig, fields: Fields) -> dict[str, Value | None]:
-    made, growth = deepseek2.gguf_fields(config, fields), config.query_growth
+    made, growth = deepseek_files.gguf_fields(config, fields), config.query_growth
     if growth is not None:
         made["attention.temperature_scale"] = growth.rate
         made["attention.temperature_length"] = growth.context

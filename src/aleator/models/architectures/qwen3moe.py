@@ -20,14 +20,12 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     return in_gguf(config, gguf.fields, n_ff_used=config.n_ff[0], normalised=True)
 
 
-def read_json(
-    fields: Fields, architecture: Architecture, head_dim: int | None = HEAD_DIM
-) -> ModelConfig:
+def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json; either all layers have a window or none, as in transformers."""
     values = {key: value for key, value in fields.values.items() if key != "layer_types"}
     fields = Fields(fields.path, values | {"max_window_layers": 0})
     config = json_config.full_attention(
-        fields, architecture, head_dim=head_dim, max_window_layers=0, experts=True
+        fields, architecture, head_dim=HEAD_DIM, max_window_layers=0, experts=True
     )
     return in_json(
         config,

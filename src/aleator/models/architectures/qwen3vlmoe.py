@@ -12,20 +12,17 @@ from aleator.models.architecture import (
     HuggingFace,
     under,
 )
-from aleator.models.architectures import pictures, qwen3moe
+from aleator.models.architectures import pictures
 from aleator.models.config import ModelConfig, present
 from aleator.models.conversions import axes, in_text_model, text_part
-from aleator.models.experts import in_gguf
+from aleator.models.experts import in_gguf, in_json, sparse_layers
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.tensor_types import StoredTensor
-from aleator.models.json_config import with_scaling
+from aleator.models.json_config import full_attention, with_scaling
 
 TEXT_TYPE = "qwen3_vl_moe_text"
-DEFAULTS = {
-    "num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408, "rope_theta": 500000.0,
-}  # fmt: skip
-"""Of config.json, as in transformers."""
+THETA = 500000.0  # if config.json has none, as in transformers
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
@@ -37,8 +34,16 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json, whose text part may be a section of its own."""
     fields = with_scaling(text_part(fields, TEXT_TYPE, "qwen3_vl_moe"), "default", ["mrope"])
-    fields = fields.over(DEFAULTS).changed(norm_topk_prob=True)
-    return qwen3moe.read_json(fields, architecture, head_dim=None)
+    fields = fields.over({"rope_theta": THETA})
+    config = full_attention(fields, architecture, experts=True)
+    return in_json(
+        config,
+        fields,
+        (60, 4),
+        layers=sparse_layers(fields, config.n_layers),
+        n_ff=fields.width("moe_intermediate_size", 1408),
+        normalised=True,
+    )
 
 
 def as_gguf(name: str, tensor: StoredTensor, _: Fields, config: ModelConfig) -> StoredTensor:
