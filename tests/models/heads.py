@@ -160,7 +160,7 @@ def write_mtp_directory(folder: Path, arch: str, own: bool = False) -> dict[str,
     folder.mkdir(exist_ok=True)
     write(getattr(transformers, model_class)(config), folder)
     file, n, e = folder / "model.safetensors", SIZES["num_hidden_layers"], SIZES["hidden_size"]
-    tensors = load_file(file)
+    tensors: dict[str, Any] = load_file(file)
     follows = arch in ("glm4moe", "deepseek2")
     last, at = f"model.layers.{n - 1}.", f"model.layers.{n}." if follows else "mtp."
     layer = at if follows else "mtp.layers.0."

@@ -37,7 +37,12 @@ def with_pictures(**changes: Any) -> Any:
     sections = [(pairs + 2 - axis) // 3 for axis in range(3)]
     rope = {"rope_type": "default", "rope_theta": 1e5, "mrope_section": sections}
     text["rope_parameters"] = rope
-    vision = {"depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2}
+    vision: dict[str, Any] = {
+        "depth": 1,
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_heads": 2,
+    }
     vision |= {"out_hidden_size": 32, "deepstack_visual_indexes": [0]}
     config = transformers.Qwen3VLMoeConfig(text_config=text | changes, vision_config=vision)
     return transformers.Qwen3VLMoeForConditionalGeneration(config)

@@ -26,6 +26,8 @@ from aleator.models.files.gguf import GGUFFile
 HALF = 0.5  # share of the channels, if config.json has none
 NAMES = {"n_routed_experts": "num_experts", "n_shared_experts": "num_shared_experts"}
 """DeepSeek-V3's fields -> those of config.json here."""
+DEFAULTS = {"n_group": 1, "topk_group": 1, "norm_topk_prob": True, "first_k_dense_replace": 0}
+"""Of config.json."""
 FIXED = {"score_function": "sigmoid", "use_qk_norm": True, "moe_router_enable_expert_bias": True}
 """Fields with a single value that is computed."""
 
@@ -42,7 +44,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         if fields.get(key, value) != value:
             raise unsupported(fields.path, f"{key} = {fields.get(key)!r:.40}")
     config = json_config.full_attention(fields, architecture, experts=True, rotated=HALF)
-    mixtures = routed(fields, config.n_layers, names=NAMES)
+    mixtures = routed(fields.over(DEFAULTS), config.n_layers, names=NAMES)
     wide = "moe_shared_expert_intermediate_size"
     shared = fields.width(wide, mixtures.n_ff_shared, low=0)
     return replace(config, experts=replace(mixtures, n_ff_shared=shared))

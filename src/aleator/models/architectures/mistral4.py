@@ -29,6 +29,15 @@ DEFAULTS = {
     "norm_topk_prob": True,
     "routed_scaling_factor": 1.0,
     "n_shared_experts": 1,
+    "rope_parameters": {
+        "rope_type": "yarn",
+        "rope_theta": 10000.0,
+        "factor": 128.0,
+        "original_max_position_embeddings": 8192,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+        "llama_4_scaling_beta": 0.1,
+    },
 }
 """Of config.json, as in transformers."""
 
