@@ -70,8 +70,8 @@ def architectures() -> str:
         f", {name} against {each}" for name, each in checked.items() if each not in usual
     )
     parts = [
-        f"The tests compare logits with those of {BOTH}{others}; where transformers has no class, llama.cpp's. In "
-        "brackets: Hugging Face's `model_type`, where that is not the name."
+        f"The tests compare logits with those of {BOTH}{others}; where transformers has no class, llama.cpp's. "
+        "In brackets: Hugging Face's `model_type`, where that is not the name."
     ]
     for states, what in (
         (False, "Any rewind; cached prefixes from any token"),

@@ -76,7 +76,7 @@ def _tensors(weights: Weights) -> dict[str, Any]:
         if f"{at}qkv.weight" in names:
             parts = [found.pop(f"{at}{part}.weight") for part in "qkv"]
             found[f"{at}qkv.weight"] = np.concatenate(parts)
-    made = {}
+    made: dict[str, Any] = {}
     for name, each in found.items():
         at, stacked, _ = name.partition("_exps.")
         if stacked:
