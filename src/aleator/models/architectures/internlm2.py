@@ -25,7 +25,7 @@ def as_gguf(name: str, tensor: StoredTensor, _: Fields, config: ModelConfig) -> 
     """Convert a tensor to GGUF's form: all queries, then all keys, then all values."""
     kv, dim = config.n_kv_heads[0], config.head_dim
     shared = config.n_heads[0] // kv
-    if ".attn_qkv." not in name or tensor.shape[0] != kv * (shared + 2) * dim:
+    if ".attn_qkv." not in name or tensor.shape[:1] != (kv * (shared + 2) * dim,):
         return tensor
 
     def apart(rows: NDArray[Any]) -> NDArray[Any]:

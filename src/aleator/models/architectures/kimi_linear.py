@@ -123,7 +123,7 @@ def _delta_net(fields: Fields, nets: Fields) -> DeltaNetConfig:
 def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
     """Convert a tensor to GGUF's form: a convolution and the decays have further dimensions there."""
     n = tensor.n_elements
-    if ".ssm_conv1d_" in name:
+    if ".ssm_conv1d_" in name and len(tensor.shape) > 1 and n:  # others are refused for their shape
         return replace(tensor, shape=(1, tensor.shape[0], 1, n // tensor.shape[0]))
     if name.endswith("ssm_a"):
         return replace(state_space_as_gguf(name, tensor), shape=(n, 1))
