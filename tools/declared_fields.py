@@ -32,6 +32,8 @@ GIVEN: dict[str, dict[str, dict[str, Any]]] = {
     "config.json": {
         "mistral3": TEXT, "llama4": TEXT, "gemma3": TEXT, "gemma4": TEXT, "gemma4_unified": TEXT,
         "nemotron_h": {"layer_types": ["mamba", "attention", "mlp"]},
+        "kimi_linear": {"layer_types": [*["linear_attention"] * 3, "full_attention"]},
+        "bailing_moe": {"architectures": ["BailingMoeV2ForCausalLM"]},
     },
 }  # fmt: skip
 """Further fields that a small model must have, by architecture or model type."""

@@ -65,13 +65,13 @@ BOTH = "llama.cpp and transformers"
 def architectures() -> str:
     """Whose answers the tests have, and the architectures: those whose layers keep states apart."""
     checked = {name: _checked(name, each) for name, each in ARCHITECTURES.items()}
-    usual = (BOTH, "llama.cpp")  # the latter where only GGUF files are read
+    usual = (BOTH, "llama.cpp")  # the latter where transformers has no class
     others = "".join(
         f", {name} against {each}" for name, each in checked.items() if each not in usual
     )
     parts = [
-        f"The tests compare logits with those of {BOTH}{others}; where files are GGUF only, llama.cpp's. In "
-        "brackets: Hugging Face's `model_type`, where that is not the name."
+        f"The tests compare logits with those of {BOTH}{others}; where transformers has no class, llama.cpp's. "
+        "In brackets: Hugging Face's `model_type`, where that is not the name."
     ]
     for states, what in (
         (False, "Any rewind; cached prefixes from any token"),

@@ -21,7 +21,8 @@ NO_VOCABULARY = [field("tokenizer.ggml.model", "no_vocab")]
 
 SUMS_IN_ANOTHER_ORDER = (
     "llama", "smollm3", "granite", "granitemoe", "granitehybrid", "mistral3", "qwen35", "qwen35moe",
-    "falcon-h1", "minicpm3", "arcee",
+    "falcon-h1", "minicpm3", "arcee", "internlm2", "xverse", "minicpm", "deepseek", "bailingmoe",
+    "plm",
 )  # fmt: skip
 """Architectures of which llama.cpp wants rows in another order, or a factor within them."""
 
@@ -38,6 +39,7 @@ CANNOT = (
     r"unrotated",  # layers without a rotation, other than llama.cpp's
     r"shared keys of other than the two layers before",
     r"residual_scale",
+    r"delta\.n_heads",  # another number of heads of states than of attention
     r"channels for \d+ heads",  # heads of keys and of values of different sizes
 )
 """What GGUF files cannot say."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +103,37 @@ def check_no_shift(name: str, folder: Path) -> None:
         Context(decoder, n_ctx=64, k_storage="raw", **F32)
 
 
-def check_transformers(model: Any, folder: Path, n: int = 40, n_ctx: int = 64) -> None:
-    """The model with random weights of a size that matters, and its own logits."""
+def renamed(
+    folder: Path,
+    fields: Callable[[dict[str, Any]], Any],
+    tensors: Callable[[dict[str, Any]], Any] = dict,
+) -> None:
+    """A directory with other fields and tensors, for an architecture that transformers lacks.
+
+    ``fields`` changes config.json; ``tensors`` returns those of model.safetensors.
+    """
+    from safetensors.torch import load_file, save_file
+
+    path, file = folder / "config.json", folder / "model.safetensors"
+    values = json.loads(path.read_text())
+    fields(values)
+    path.write_text(json.dumps(values))
+    save_file({name: each.clone() for name, each in tensors(load_file(file)).items()}, file)
+
+
+def check_transformers(
+    model: Any,
+    folder: Path,
+    n: int = 40,
+    n_ctx: int = 64,
+    change: Callable[[Path], None] | None = None,
+    whole: bool = False,
+) -> None:
+    """The model with random weights of a size that matters, and its own logits.
+
+    ``change`` makes the saved directory another model's with the same logits (:func:`renamed`); ``whole``:
+    GGUF can say all of it.
+    """
     import torch
 
     torch.manual_seed(3)
@@ -115,6 +146,8 @@ def check_transformers(model: Any, folder: Path, n: int = 40, n_ctx: int = 64) -
             else:
                 values.copy_(0.2 * torch.randn_like(values))
     model.eval().save_pretrained(folder)
+    if change is not None:
+        change(folder)
     ids = torch.randint(0, 96, (1, n), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         expected = model(input_ids=ids).logits[0].numpy()
@@ -123,4 +156,4 @@ def check_transformers(model: Any, folder: Path, n: int = 40, n_ctx: int = 64) -
         context = Context(decoder, n_ctx=n_ctx, n_ubatch=16, **F32)
         rows = np.asarray(context.decode(Batch.one(ids[0].tolist(), logits=True)))
         assert relative(rows, expected) < 1e-5, form
-    check_converted(folder, ids[0].tolist())
+    check_converted(folder, ids[0].tolist(), whole=whole)

@@ -25,7 +25,8 @@ def write(model: Any, folder: Path) -> Any:
     return model
 
 
-def check(model: Any, folder: Path, tolerance: float = 1e-5) -> None:
+def check(model: Any, folder: Path, tolerance: float = 1e-5, whole: bool = False) -> None:
+    """Logits in both forms, and those of the converted file; ``whole``: GGUF can say all of the model."""
     ids = torch.randint(0, 96, (1, 40), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         expected = model(input_ids=ids).logits[0]
@@ -34,4 +35,4 @@ def check(model: Any, folder: Path, tolerance: float = 1e-5) -> None:
         context = Context(decoder, n_ctx=64, n_ubatch=16, type_k="f32", type_v="f32")
         rows = torch.from_numpy(context.decode(Batch.one(ids[0].tolist(), logits=True)))
         assert (rows - expected).abs().max() < tolerance * (expected.max() - expected.min())
-    check_converted(folder, ids[0].tolist(), tolerance)
+    check_converted(folder, ids[0].tolist(), tolerance, whole)

@@ -145,6 +145,71 @@ def head_rows(
     return recorder.rows
 
 
+def write_mtp_directory(folder: Path, arch: str, own: bool = False) -> dict[str, Any]:
+    """Such a model of transformers' as a directory; return the tensors.  ``own``: see :func:`write_mtp`."""
+    import torch
+    import transformers
+    from safetensors.torch import load_file
+    from safetensors.torch import save_file as save
+
+    from tests.models.check_transformers import write
+
+    name, sizes = DIRECTORIES[arch]
+    config = getattr(transformers, f"{name}Config")(**SIZES | sizes)
+    model_class = name.removesuffix("Text") + "ForCausalLM"
+    folder.mkdir(exist_ok=True)
+    write(getattr(transformers, model_class)(config), folder)
+    file, n, e = folder / "model.safetensors", SIZES["num_hidden_layers"], SIZES["hidden_size"]
+    tensors: dict[str, Any] = load_file(file)
+    follows = arch in ("glm4moe", "deepseek2")
+    last, at = f"model.layers.{n - 1}.", f"model.layers.{n}." if follows else "mtp."
+    layer = at if follows else "mtp.layers.0."
+    for key in list(tensors):
+        if key.startswith(last):
+            tensors[key.replace(last, layer)] = tensors[key] * 1.25
+    new = {"eh_proj": (e, 2 * e), "enorm": (e,), "hnorm": (e,), "shared_head.norm": (e,)}
+    if not follows:
+        names = ("fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")
+        new = dict(zip(names, new.values(), strict=True))
+    elif own:
+        new |= {"embed_tokens": (2048, e), "shared_head.head": (2048, e)}
+    else:
+        del new["shared_head.norm"]
+    for key, shape in new.items():
+        made = torch.randn(shape) / shape[-1] ** 0.5
+        tensors[f"{at}{key}.weight"] = 1 + made if len(shape) == 1 else made
+    save(tensors, file)
+    return tensors
+
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 2048, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-5,
+}  # fmt: skip
+_EXPERTS = {"moe_intermediate_size": 16, "num_experts_per_tok": 2}
+_DELTA = {
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8,
+    "linear_value_head_dim": 12,
+}  # fmt: skip
+_LATENT = {
+    "kv_lora_rank": 16, "q_lora_rank": 24, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 10,
+    "num_key_value_heads": 4, "n_group": 1, "topk_group": 1,
+}  # fmt: skip
+DIRECTORIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "glm4moe": ("Glm4Moe", _EXPERTS | {"n_routed_experts": 4, "num_nextn_predict_layers": 1}),
+    "deepseek2": (
+        "DeepseekV3",
+        _EXPERTS
+        | _LATENT
+        | {"n_routed_experts": 4, "num_nextn_predict_layers": 1, "head_dim": None},
+    ),
+    "qwen3next": ("Qwen3Next", _EXPERTS | _DELTA | {"num_experts": 4}),
+    "qwen35": ("Qwen3_5Text", _DELTA),
+}
+"""Architectures whose files have such layers -> transformers' class and sizes."""
+
+
 def write_mtp(folder: Path, arch: str, own: bool = False) -> Path:
     """A model with the bundled model's tokenizer and one layer that predicts further tokens.
 

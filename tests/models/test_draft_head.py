@@ -29,6 +29,7 @@ from aleator.models.draft_head import (
 from aleator.models.hub.bundled import bundled_head, bundled_model
 from aleator.models.native_decoder import NativeDecoder
 from aleator.samplers import Greedy, SamplerChain
+from tests.models.check_converted import converted
 from tests.models.heads import (
     CONFIG,
     DRAFT,
@@ -40,6 +41,7 @@ from tests.models.heads import (
     rms,
     write_eagle3,
     write_mtp,
+    write_mtp_directory,
 )
 
 TOKENS = [0, 40, 50, 60, 41, 42, 200, 7]
@@ -187,11 +189,53 @@ def test_an_eagle3_head_may_take_embeddings_and_output_from_the_model(tmp_path: 
 def test_a_further_layer_gives_the_logits_of_plain_floats(
     arch: str, own: bool, tmp_path: Path
 ) -> None:
+    check_further(target(write_mtp(tmp_path, arch, own)), own)
+
+
+@pytest.mark.parametrize(
+    ("arch", "own"),
+    [
+        ("qwen35", False), ("qwen3next", False), ("deepseek2", False), ("deepseek2", True), ("glm4moe", False),
+        ("glm4moe", True),
+    ],
+)  # fmt: skip
+def test_a_further_layer_of_a_directory_gives_the_logits_of_plain_floats(
+    arch: str, own: bool, tmp_path: Path
+) -> None:
+    pytest.importorskip("transformers")
+    tensors = write_mtp_directory(tmp_path, arch, own)
+    decoder = target(tmp_path)
+    n, weights = decoder.config.n_layers, decoder.weights
+    qwen = arch.startswith("qwen")
+    at = "mtp." if qwen else f"model.layers.{n}."
+    for name, given in (
+        ("nextn.eh_proj", "fc" if qwen else "eh_proj"),
+        ("nextn.enorm", "pre_fc_norm_embedding" if qwen else "enorm"),
+        ("nextn.hnorm", "pre_fc_norm_hidden" if qwen else "hnorm"),
+        ("attn_q_norm", "layers.0.self_attn.q_norm" if qwen else ""),
+    ):
+        if given:
+            wanted = tensors[f"{at}{given}.weight"].numpy()
+            wanted = wanted + np.float32(1) if qwen and wanted.ndim == 1 else wanted
+            assert np.array_equal(weights.floats(f"blk.{n}.{name}.weight"), wanted)
+    check_further(decoder, own)
+
+
+def test_a_converted_directory_is_without_further_layers(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    write_mtp_directory(tmp_path, "glm4moe")
+    assert "blk.4.nextn.eh_proj.weight" in open_weights(tmp_path)
+    names = converted(tmp_path, tmp_path / "m.gguf").tensors
+    assert "blk.3.attn_q.weight" in names
+    assert not any(name.startswith("blk.4.") for name in names)
+
+
+def check_further(decoder: NativeDecoder, own: bool) -> None:
+    """The head's guesses against the model's layers in PyTorch's form."""
     pytest.importorskip("torch")
     from aleator.models.placement import ON_CPU
     from aleator.models.torch_decoder import TorchDecoder
 
-    decoder = target(write_mtp(tmp_path, arch, own))
     head = head_of(MTP, decoder)
     made = logits(head, seen(decoder), [*TOKENS[1:], 99])
     weights, n = decoder.weights, decoder.config.n_layers

@@ -1,14 +1,78 @@
-"""mistral4 against llama.cpp's answers."""
+"""mistral4 against llama.cpp's answers and transformers' logits."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.models.check_dense import check_golden
+from tests.models.check_dense import check_golden, check_transformers, renamed
+
+transformers: Any = pytest.importorskip("transformers")
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "moe_intermediate_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 16,
+    "q_lora_rank": 24,
+    "qk_nope_head_dim": 12,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 10,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "max_position_embeddings": 512,
+    "pad_token_id": 0,
+}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "original_max_position_embeddings": 16,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+    "llama_4_scaling_beta": 0.5,
+}
 
 
 @pytest.mark.parametrize("name", ["mistral4"])
 def test_llama_cpp(name: str, tmp_path: Path) -> None:
     check_golden(name, tmp_path)
+
+
+def in_a_model_with_pictures(folder: Path) -> None:
+    """The directory of a model that reads pictures as well, with this text part."""
+
+    def fields(values: dict[str, Any]) -> None:
+        text = dict(values)
+        values.clear()
+        values |= {"model_type": "mistral3", "text_config": text, "tie_word_embeddings": False}
+
+    def tensors(found: dict[str, Any]) -> dict[str, Any]:
+        return {f"language_model.{name}": each for name, each in found.items()}
+
+    renamed(folder, fields, tensors)
+
+
+@pytest.mark.parametrize(
+    ("changes", "pictures"),
+    [
+        ({}, False),
+        ({"rope_parameters": YARN}, True),
+        ({"first_k_dense_replace": 1, "rope_interleave": False}, False),
+    ],
+)
+def test_transformers(changes: dict[str, Any], pictures: bool, tmp_path: Path) -> None:
+    rope = YARN | {"llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 64}
+    config = transformers.Mistral4Config(**(SIZES | {"rope_parameters": rope} | changes))
+    check_transformers(
+        transformers.Mistral4ForCausalLM(config),
+        tmp_path,
+        change=in_a_model_with_pictures if pictures else None,
+        whole=True,
+    )

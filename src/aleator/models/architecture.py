@@ -49,6 +49,15 @@ STACKED = {
 """Names of experts that are stored together, which have no ".weight" at the end."""
 
 
+FURTHER = {
+    name: "nextn." + name.replace("shared_head.", "shared_head_")
+    for name in (
+        "eh_proj", "enorm", "hnorm", "embed_tokens", "shared_head.norm", "shared_head.head",
+    )
+}  # fmt: skip
+"""Usual names in a layer that predicts further tokens, besides those of any layer."""
+
+
 def shared_mlp(part: str) -> dict[str, str]:
     """Names of a shared expert, which every token goes through."""
     return under(part, GATED, "_shexp")
@@ -99,6 +108,10 @@ class HuggingFace:
     bare: Mapping[str, str] = field(default_factory=dict)
     # Names of one expert's tensors within a layer -> GGUF's; "{}" is the expert's number
     expert: Mapping[str, str] = field(default_factory=dict)
+    # Names in a layer that predicts further tokens, besides those of ``layer``; {}: it is left out
+    further: Mapping[str, str] = field(default_factory=dict)
+    # What comes before its names, as "mtp."; "": it follows the other layers, and config.json counts it
+    further_stack: str = ""
     # A tensor's name as in ``outer`` and ``layer``, from its name in the file; "" for a tensor that is left
     # out, such as one for pictures
     usual_name: Callable[[str], str] = str
@@ -115,13 +128,21 @@ class HuggingFace:
 
     ours = FormerName("usual_name")
 
-    def names(self, n_layers: int, n_experts: int = 0) -> dict[str, str]:
-        """Hugging Face's tensor name -> GGUF's, for every tensor that such a model can have."""
+    def names(self, n_layers: int, n_experts: int = 0, n_further: int = 0) -> dict[str, str]:
+        """Hugging Face's tensor name -> GGUF's, for every tensor that such a model can have.
+
+        ``n_further``: layers after ``n_layers`` that predict further tokens.
+        """
         stems = dict(self.outer)
         names: dict[str, str] = {}
-        for layer in range(n_layers):
+        for layer in range(n_layers + n_further):
             within = f"{self.stack}." if self.stack else ""
             file_layer, gguf_layer = f"{within}{self.layers}.{layer}.", f"blk.{layer}."
+            if layer >= n_layers:
+                at = self.further_stack or file_layer
+                stems |= {at + name: gguf_layer + gguf for name, gguf in self.further.items()}
+                if self.further_stack:
+                    file_layer = f"{at}layers.{layer - n_layers}."
             stems |= {file_layer + name: gguf_layer + gguf for name, gguf in self.layer.items()}
             names |= {file_layer + name: gguf_layer + gguf for name, gguf in self.bare.items()}
             for name, gguf in self.expert.items():

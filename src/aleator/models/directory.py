@@ -60,7 +60,8 @@ class Directory:
             UnsupportedModel: a tensor is of another type, or not part of the architecture.
         """
         files, config = self._files, self.config
-        names = files.names(config.n_layers, config.experts.n_experts if config.experts else 0)
+        n_experts = config.experts.n_experts if config.experts else 0
+        names = files.names(config.n_layers, n_experts, self._n_further())
         found: dict[str, str] = {}
         quantised = given_by(self.fields) is not None
         for file, name, tensor in joined(self.fields, read_directory(self.path, quantised)):
@@ -70,6 +71,8 @@ class Directory:
             if not usual or (config.tied and usual == "lm_head.weight"):
                 continue
             if usual not in names:
+                if files.further_stack and usual.startswith(files.further_stack):
+                    continue
                 raise UnsupportedModel(
                     f"{file}: the tensor {usual!r} is not part of the architecture "
                     f"{self.architecture.name!r} with {config.n_layers} layers"
@@ -80,6 +83,14 @@ class Directory:
                 )
             found[usual] = name
             yield names[usual], tensor
+
+    def _n_further(self) -> int:
+        """How many layers predict further tokens."""
+        if not self._files.further:
+            return 0
+        if self._files.further_stack:
+            return 1
+        return self.fields.layers("num_nextn_predict_layers", 0, low=0)
 
     def made(self, name: str, tensor: StoredTensor | Packed) -> StoredTensor:
         """A tensor of :meth:`tensors` as GGUF files hold it."""

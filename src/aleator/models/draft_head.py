@@ -1,7 +1,7 @@
 """Draft heads: one layer that guesses a model's next tokens from its hidden states.
 
 Two kinds: EAGLE-3 (Li et al. 2025, arXiv:2503.01840), a directory of safetensors trained for a model; and the
-layer for multi-token prediction (DeepSeek-V3, arXiv:2412.19437) that some GGUF files hold after the others.
+layer for multi-token prediction (DeepSeek-V3, arXiv:2412.19437) that some models' files hold after the others.
 They take the hidden states that llama.cpp gives them.
 
 At a token's position a head takes the hidden state of the token and the embedding of the one that follows.  It
@@ -289,12 +289,12 @@ def _ids(
 
 
 class MTPHead(DraftHead):
-    """The first of the layers that predict further tokens, in the model's own GGUF file."""
+    """The first of the layers that predict further tokens, in the model's own files."""
 
     def __init__(self, target: NativeDecoder) -> None:
         weights, config, n = target.weights, target.config, target.config.n_layers
         at = f"blk.{n}."
-        if weights.gguf is None or f"{at}nextn.eh_proj.weight" not in weights:
+        if f"{at}nextn.eh_proj.weight" not in weights:
             raise ParameterError(
                 "model_draft",
                 f"model_draft={MTP!r}: {weights.path} has no layer that predicts further tokens "

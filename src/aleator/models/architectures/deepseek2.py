@@ -1,27 +1,26 @@
 """deepseek2: compressed keys and values, and mixtures of experts after the first layers (DeepSeek-V2, V3, R1).
 
 If the file says so, the cache holds only the compressed keys (``compressed`` of
-:class:`~aleator.models.config.LatentConfig`).  Layers that predict further tokens are left out; those of a
-GGUF file may guess (:mod:`aleator.models.draft_head`).
+:class:`~aleator.models.config.LatentConfig`).  Layers that predict further tokens may guess
+(:mod:`aleator.models.draft_head`).
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
 from aleator.models import latent
-from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace
+from aleator.models.architecture import EXPERTS, FURTHER, TRANSFORMER, Architecture, HuggingFace
 from aleator.models.architectures.deepseek_files import (
     CHOICE_BIAS,
     ROUTED,
-    mixture_fields,
+    gguf_fields,
     read_gguf,
     routed,
 )
 from aleator.models.config import ModelConfig, unsupported
-from aleator.models.files.fields import Fields, Value
+from aleator.models.files.fields import Fields
 
 V2: dict[str, Any] = {
     "n_routed_experts": 64,
@@ -60,25 +59,6 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     return replace(config, experts=made)
 
 
-def gguf_fields(config: ModelConfig, fields: Fields) -> dict[str, Value | None]:
-    """The fields that :func:`read_gguf` reads besides the usual."""
-    latent, rope = config.latent, config.rope
-    made = mixture_fields(config, fields)
-    if latent is not None and rope.scaling == "yarn":
-        growth = 0.1 * math.log(rope.factor)
-        whole = (config.attention_scale or 0.0) * math.sqrt(latent.head_dim)
-        share = (math.sqrt(whole) - 1.0) / growth if growth else 0.0
-        if share > 1e-6:
-            made["rope.scaling.yarn_log_multiplier"] = 0.1 * share
-            made["rope.scaling.attn_factor"] = rope.attn_factor * (1.0 + growth)
-    return made
-
-
-def usual_name(name: str) -> str:
-    """A tensor's name; "" for the layer after DeepSeek-V3's 61 that predicts further tokens."""
-    return "" if name.startswith("model.layers.61.") else name
-
-
 DEEPSEEK2 = Architecture(
     "deepseek2",
     rope_style="norm",
@@ -90,7 +70,7 @@ DEEPSEEK2 = Architecture(
         layer=TRANSFORMER | latent.LAYER | ROUTED,
         bare=CHOICE_BIAS,
         expert=EXPERTS,
-        usual_name=usual_name,
+        further=FURTHER,
         gguf_fields=gguf_fields,
     ),
 )

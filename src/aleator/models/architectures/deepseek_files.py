@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 from aleator.models import gguf_config, latent
@@ -52,29 +53,42 @@ def _stretched(config: ModelConfig, fields: Fields) -> ModelConfig:
     )
 
 
-def routed(fields: Fields, n_layers: int, *, newer: bool = True) -> ExpertsConfig:
-    """The mixtures in a config.json, over its defaults; ``newer``: as in DeepSeek-V3."""
-    n_experts = fields.integer("n_routed_experts", 1, MAX_EXPERTS)
-    groups = fields.integer("n_group", 1, n_experts)
+def routed(
+    fields: Fields, n_layers: int, *, newer: bool = True, names: Mapping[str, str] | None = None
+) -> ExpertsConfig:
+    """The mixtures in a config.json, over its defaults.
+
+    ``newer``: as in DeepSeek-V3.  ``names``: fields that the file names otherwise -> how.
+    """
+    usual = (
+        "n_routed_experts",
+        "n_group",
+        "num_experts_per_tok",
+        "norm_topk_prob",
+        "n_shared_experts",
+    )
+    all_, group, used, normalised, shared = [(names or {}).get(name, name) for name in usual]
+    n_experts = fields.integer(all_, 1, MAX_EXPERTS)
+    groups = fields.integer(group, 1, n_experts)
     best = 2 if newer else 1
     if n_experts % groups or n_experts // groups < best:
-        raise fields.error("n_group", f"{n_experts} experts do not divide into {groups} groups")
+        raise fields.error(group, f"{n_experts} experts do not divide into {groups} groups")
     used_groups = fields.integer("topk_group", 1, groups)
     width = fields.width("moe_intermediate_size")
     first = fields.layers("first_k_dense_replace", low=0)
     return ExpertsConfig(
         n_experts=n_experts,
-        n_used=fields.integer("num_experts_per_tok", 1, n_experts // groups * used_groups),
+        n_used=fields.integer(used, 1, n_experts // groups * used_groups),
         n_ff=width,
         layers=tuple(layer >= first for layer in range(n_layers)),
         scores="sigmoid" if newer else "softmax",
-        normalised=newer and fields.require("norm_topk_prob", bool),
+        normalised=newer and fields.require(normalised, bool),
         scale=fields.number("routed_scaling_factor", 0.0, 1e6),
         n_groups=groups,
         n_groups_used=used_groups,
         n_group_best=best,
         choice_bias=newer,
-        n_ff_shared=width * fields.integer("n_shared_experts", 0, MAX_EXPERTS),
+        n_ff_shared=width * fields.integer(shared, 0, MAX_EXPERTS),
     )
 
 
@@ -83,4 +97,18 @@ def mixture_fields(config: ModelConfig, _: Fields) -> dict[str, Value | None]:
     made, experts = routing(config), present(config.experts)
     made["leading_dense_block_count"] = sum(not sparse for sparse in experts.layers)
     made["expert_shared_count"] = experts.n_ff_shared // experts.n_ff
+    return made
+
+
+def gguf_fields(config: ModelConfig, fields: Fields) -> dict[str, Value | None]:
+    """The fields that :func:`read_gguf` reads besides the usual, with compressed keys."""
+    latent, rope = config.latent, config.rope
+    made = mixture_fields(config, fields)
+    if latent is not None and rope.scaling == "yarn":
+        growth = 0.1 * math.log(rope.factor)
+        whole = (config.attention_scale or 0.0) * math.sqrt(latent.head_dim)
+        share = (math.sqrt(whole) - 1.0) / growth if growth else 0.0
+        if share > 1e-6:
+            made["rope.scaling.yarn_log_multiplier"] = 0.1 * share
+            made["rope.scaling.attn_factor"] = rope.attn_factor * (1.0 + growth)
     return made

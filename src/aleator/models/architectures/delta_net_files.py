@@ -1,7 +1,7 @@
 """Reads files of Qwen's models with gated delta nets: Qwen3-Next, and Qwen3.5 with or without experts.
 
-Blocks that predict further tokens (``nextn_predict_layers``, ``mtp``) are left out; those of a GGUF file may
-guess (:mod:`aleator.models.draft_head`).
+Blocks that predict further tokens (``nextn_predict_layers``, ``mtp``) may guess
+(:mod:`aleator.models.draft_head`).
 """
 
 from __future__ import annotations
@@ -46,6 +46,15 @@ LAYER = {
 
 BARE = {"linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias"}
 """Like :data:`LAYER`, for names that have no ".weight" at the end."""
+
+FURTHER_STACK = "mtp."
+FURTHER = {
+    "fc": "nextn.eh_proj",
+    "pre_fc_norm_embedding": "nextn.enorm",
+    "pre_fc_norm_hidden": "nextn.hnorm",
+    "norm": "nextn.shared_head_norm",
+}
+"""Names besides a layer's in the block that predicts further tokens, and what comes before them."""
 
 PROJECTIONS = {
     "linear_attn.in_proj_qkv": "attn_qkv",
@@ -129,11 +138,6 @@ def _with_states(
     return replace(config, n_kv_heads=config.kv_heads_beside(states))
 
 
-def without_further(name: str) -> str:
-    """A tensor's name; "" in blocks that predict further tokens."""
-    return "" if name.startswith("mtp.") else name
-
-
 def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
     """Convert a tensor to GGUF's form: weights of norms are whole except the heads', a router is a vector."""
     if name.endswith("norm.weight") and not name.endswith("ssm_norm.weight"):
@@ -161,11 +165,6 @@ def read_json_35(fields: Fields, architecture: Architecture, *, experts: bool) -
     return read_json(fields, architecture, experts=experts)
 
 
-def usual_name(name: str) -> str:
-    """A tensor's name in the text part; "" for pictures and for blocks that predict further tokens."""
-    return in_text_model(without_further(name))
-
-
 def _tiled(config: ModelConfig) -> ModelConfig:
     """The dimensions as GGUF says them: heads of values in another order."""
     return (
@@ -184,7 +183,9 @@ def qwen35(name: str, model_types: tuple[str, ...], *, experts: bool) -> Archite
             layer=LAYER | PROJECTIONS | (SHARED_ROUTED if experts else {}),
             bare=BARE | (under("mlp", STACKED) if experts else {}),
             expert=EXPERTS if experts else {},
-            usual_name=usual_name,
+            further=FURTHER,
+            further_stack=FURTHER_STACK,
+            usual_name=in_text_model,
             convert=as_gguf,
             config_in_gguf=_tiled,
             gguf_fields=axes,

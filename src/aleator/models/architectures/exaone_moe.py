@@ -11,7 +11,6 @@ from aleator.models import gguf_config, json_config
 from aleator.models.architecture import EXPERTS, HEAD_NORMS, TRANSFORMER, Architecture, HuggingFace
 from aleator.models.architectures import rotating_windows
 from aleator.models.architectures.deepseek_files import ROUTED, mixture_fields, routed
-from aleator.models.architectures.delta_net_files import without_further
 from aleator.models.config import ModelConfig
 from aleator.models.experts import after_dense
 from aleator.models.files.fields import Fields
@@ -70,7 +69,7 @@ EXAONE_MOE = Architecture(
         layer=TRANSFORMER | HEAD_NORMS | ROUTED,
         bare={"mlp.e_score_correction_bias": "exp_probs_b.bias"},
         expert=EXPERTS,
-        usual_name=without_further,
+        further_stack="mtp.",
         gguf_fields=mixture_fields,
     ),
     head_norm=True,

@@ -1,7 +1,6 @@
 """glm4moe: mixtures of experts after the first layers, half of a head's channels rotated (GLM-4.5 to 4.7).
 
-Layers that predict further tokens are left out; those of a GGUF file may guess
-(:mod:`aleator.models.draft_head`).
+Layers that predict further tokens may guess (:mod:`aleator.models.draft_head`).
 """
 
 from __future__ import annotations
@@ -9,7 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import gguf_config
-from aleator.models.architecture import EXPERTS, HEAD_NORMS, TRANSFORMER, Architecture, HuggingFace
+from aleator.models.architecture import (
+    EXPERTS,
+    FURTHER,
+    HEAD_NORMS,
+    TRANSFORMER,
+    Architecture,
+    HuggingFace,
+)
 from aleator.models.architectures import pictures
 from aleator.models.architectures.deepseek_files import CHOICE_BIAS, ROUTED, mixture_fields, routed
 from aleator.models.config import ModelConfig
@@ -57,6 +63,7 @@ GLM4MOE = Architecture(
         | {"post_attention_layernorm": "post_attention_norm"},
         bare=CHOICE_BIAS,
         expert=EXPERTS,
+        further=FURTHER,
         gguf_fields=mixture_fields,
     ),
     ffn_norm="post_attention_norm",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from aleator.models import gguf_config
-from aleator.models.architecture import Architecture
+from aleator.models import gguf_config, json_config
+from aleator.models.architecture import Architecture, HuggingFace
 from aleator.models.config import ModelConfig
+from aleator.models.files.fields import Fields, Value
 from aleator.models.files.gguf import GGUFFile
 
 
@@ -23,4 +24,27 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     )
 
 
-MINICPM = Architecture("minicpm", rope_style="norm", read_gguf=read_gguf)
+def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
+    config = json_config.full_attention(fields, architecture, tied=True)
+    return replace(
+        config,
+        embedding_scale=fields.number("scale_emb", 1e-6, 1e6),
+        residual_scale=fields.number("scale_depth", 1e-6, 1e6) / math.sqrt(config.n_layers),
+        logit_scale=fields.number("dim_model_base", 1.0, 1e6) / config.n_embd,
+    )
+
+
+def gguf_fields(config: ModelConfig, _: Fields) -> dict[str, Value | None]:
+    return {
+        "embedding_scale": config.embedding_scale,
+        "residual_scale": config.residual_scale,
+        "logit_scale": 1.0 / config.logit_scale,
+    }
+
+
+MINICPM = Architecture(
+    "minicpm",
+    rope_style="norm",
+    read_gguf=read_gguf,
+    hugging_face=HuggingFace(("minicpm",), read_json, gguf_fields=gguf_fields),
+)

@@ -46,6 +46,12 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     return replace(config, query_growth=growth)
 
 
+def takes(fields: Fields) -> bool:
+    """Whether a model's text part is not Mistral 4's."""
+    text = fields.get("text_config", kind=dict) or {}
+    return text.get("model_type") != "mistral4"
+
+
 MISTRAL3 = Architecture(
     "mistral3",
     rope_style="norm",
@@ -53,6 +59,7 @@ MISTRAL3 = Architecture(
     hugging_face=HuggingFace(
         ("mistral3", "ministral3"),
         read_json,
+        takes=takes,
         usual_name=in_text_model,
         gguf_fields=lambda config, _: {
             "attention.temperature_scale": config.query_growth.rate if config.query_growth else None

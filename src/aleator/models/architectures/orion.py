@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from aleator.models.architecture import Architecture
+from aleator.models.architecture import Architecture, HuggingFace
 
-ORION = Architecture("orion", norm="layer")
+ORION = Architecture("orion", hugging_face=HuggingFace(("orion",)), norm="layer")

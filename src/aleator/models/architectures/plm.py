@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from aleator.models import gguf_config, latent
-from aleator.models.architecture import Architecture
+from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
 from aleator.models.config import ModelConfig
+from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 
 
@@ -12,10 +13,21 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     return latent.in_gguf(gguf_config.transformer(gguf, architecture), gguf.fields)
 
 
+def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
+    return latent.in_json(fields, architecture)
+
+
 PLM = Architecture(
     "plm",
     rope_style="norm",
     read_gguf=read_gguf,
+    hugging_face=HuggingFace(
+        ("plm",),
+        read_json,
+        rope_style="norm",
+        layer=TRANSFORMER | latent.LAYER,
+        config_in_gguf=latent.uncompressed,
+    ),
     gated=False,
     activation="relu_squared",
 )

@@ -10,11 +10,12 @@ from functools import partial
 from aleator.models.architecture import EXPERTS, SHARED_ROUTED, Architecture, HuggingFace
 from aleator.models.architectures.delta_net_files import (
     BARE,
+    FURTHER,
+    FURTHER_STACK,
     LAYER,
     as_gguf,
     read_gguf,
     read_json,
-    without_further,
 )
 
 QWEN3NEXT = Architecture(
@@ -28,7 +29,8 @@ QWEN3NEXT = Architecture(
         | {"linear_attn.in_proj_qkvz": "ssm_in", "linear_attn.in_proj_ba": "ssm_ba"},
         bare=BARE,
         expert=EXPERTS,
-        usual_name=without_further,
+        further=FURTHER,
+        further_stack=FURTHER_STACK,
         convert=as_gguf,
     ),
     ffn_norm="post_attention_norm",

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from aleator.models import gguf_config
-from aleator.models.architecture import Architecture
+from aleator.models.architecture import (
+    EXPERTS,
+    HEAD_NORMS,
+    STACKED,
+    TRANSFORMER,
+    Architecture,
+    HuggingFace,
+    under,
+)
 from aleator.models.architectures import pictures
-from aleator.models.config import ModelConfig
-from aleator.models.experts import in_gguf
+from aleator.models.config import ModelConfig, present
+from aleator.models.conversions import axes, in_text_model, text_part
+from aleator.models.experts import in_gguf, in_json, sparse_layers
+from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
+from aleator.models.files.tensor_types import StoredTensor
+from aleator.models.json_config import full_attention, with_scaling
+
+TEXT_TYPE = "qwen3_vl_moe_text"
+THETA = 500000.0  # if config.json has none, as in transformers
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
@@ -16,6 +31,44 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     return in_gguf(config, fields, n_ff_used=config.n_ff[0], normalised=True)
 
 
+def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
+    """The dimensions in config.json, whose text part may be a section of its own."""
+    fields = with_scaling(text_part(fields, TEXT_TYPE, "qwen3_vl_moe"), "default", ["mrope"])
+    fields = fields.over({"rope_theta": THETA})
+    config = full_attention(fields, architecture, experts=True)
+    return in_json(
+        config,
+        fields,
+        (60, 4),
+        layers=sparse_layers(fields, config.n_layers),
+        n_ff=fields.width("moe_intermediate_size", 1408),
+        normalised=True,
+    )
+
+
+def as_gguf(name: str, tensor: StoredTensor, _: Fields, config: ModelConfig) -> StoredTensor:
+    """Convert a tensor to GGUF's form: the published files hold experts' matrices transposed."""
+    width = present(config.experts).n_ff
+    n_in = {"ffn_gate_up_exps": config.n_embd, "ffn_down_exps": width}.get(name.split(".")[-2])
+    if n_in is None or len(tensor.shape) != 3 or tensor.shape[2] == n_in:
+        return tensor
+    return tensor.moved(lambda values: values.swapaxes(1, 2))
+
+
 QWEN3VLMOE = Architecture(
-    "qwen3vlmoe", read_gguf=read_gguf, head_norm=True, shifts=False, position_axes=4
+    "qwen3vlmoe",
+    read_gguf=read_gguf,
+    hugging_face=HuggingFace(
+        ("qwen3_vl_moe", TEXT_TYPE),
+        read_json,
+        layer=TRANSFORMER | HEAD_NORMS | {"mlp.gate": "ffn_gate_inp"},
+        bare=under("mlp", STACKED),
+        expert=EXPERTS,
+        usual_name=in_text_model,
+        convert_fields=as_gguf,
+        gguf_fields=axes,
+    ),
+    head_norm=True,
+    shifts=False,
+    position_axes=4,
 )

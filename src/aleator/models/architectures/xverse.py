@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from aleator.models.architecture import Architecture
+from aleator.models.architecture import Architecture, HuggingFace
 
-XVERSE = Architecture("xverse", rope_style="norm")
+XVERSE = Architecture("xverse", rope_style="norm", hugging_face=HuggingFace(("xverse",)))

@@ -65,7 +65,8 @@ class ConvertedDirectory(GGUFFile):
         """
         self.directory = directory = Directory(path)
         self._said = config_in_gguf(directory.architecture, directory.config)
-        self._raw = dict(directory.tensors())
+        n = directory.config.n_layers  # without layers that predict further tokens
+        self._raw = {name: each for name, each in directory.tensors() if layer_of(name) < n}
         self._made = _computed(directory.config) | self._zeros()
         self.left_out: list[str] = []
         self._sources: dict[str, list[str]] = {name: [] for name in self._made}
@@ -171,6 +172,8 @@ class ConvertedDirectory(GGUFFile):
         apart = [".ffn_gate_up_shexp.", ".attn_kv_b."] if compressed else [".ffn_gate_up_shexp."]
         if name.endswith(".ssm_in.weight") and config.delta is not None:
             apart.append(".ssm_in.")
+        if config.rope.style != said.rope.style:  # queries and keys get another order
+            apart.append(".attn_qkv.")
         if any(each in name for each in apart):
             return separated({name: whole}, self.directory.architecture, config)
         if config.experts is None and ".ffn_down_shexp." in name:

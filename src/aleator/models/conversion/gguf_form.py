@@ -21,7 +21,7 @@ from aleator.models.gguf_config import POOLINGS
 
 DIVISORS = (
     "llama", "granite", "granitemoe", "granitehybrid", "mistral3", "llama4", "exaone4", "falcon-h1", "gemma4",
-    "arcee",
+    "arcee", "exaone",
 )  # fmt: skip
 """The architectures whose rotary frequencies llama.cpp divides by the numbers of a tensor (rope_freqs)."""
 _SCORES = {"softmax": 1, "sigmoid": 2, "chosen softmax": 3, "chosen sigmoid": 2}
@@ -185,6 +185,8 @@ def _states(architecture: Architecture, ssm: SSMConfig) -> dict[str, Value | Non
 
 
 def _delta_nets(config: ModelConfig, delta: DeltaNetConfig) -> dict[str, Value | None]:
+    if delta.channel_decays:
+        return {"ssm.conv_kernel": delta.d_conv, "kda.head_dim": delta.head_dim}
     states = tuple(config.keeps_state(layer) for layer in range(config.n_layers))
     steps = [
         n
