@@ -235,7 +235,7 @@ struct Asked {
   int64_t along = 1;
   bool in_order() const { return along > 1; }
 };
-constexpr int64_t most_in_order = 16 << 10, ahead_in_order = 12 << 10;  // bytes
+constexpr int64_t most_in_order = 256 << 10, ahead_in_order = 12 << 10;  // bytes
 // What the tiles of a product ask for, with what their rows have in common: made once for all.
 class Asking {
  public:
@@ -244,12 +244,14 @@ class Asking {
     const int64_t bytes = tile * row_bytes_;
     const BlockShape shape = block_shape(w.type);
     const bool large = shape.elements == 256;
-    const bool in_order = lanes == 16 ? large || w.type == Stored::f16 || w.type == Stored::bf16
+    const bool in_order = lanes == 16 ? large || w.type == Stored::f16 || w.type == Stored::bf16 ||
+                                            w.type == Stored::f32
                                       : lanes == 8 && w.type == Stored::f32;
     if (in_order && tokens == 1 && bytes <= most_in_order) {
-      // With one token memory of these is fastest asked for in its own order, a little ahead, where
-      // the first-level cache holds that and a tile (docs/performance.md).
-      ahead_ = ahead_in_order, apart_ = large ? shape.bytes : 64, along_ = tile;
+      // With one token memory of these is fastest asked for in its own order, a little ahead, but
+      // no less than a tile, whose rows are read side by side (docs/performance.md).
+      ahead_ = bytes > ahead_in_order ? bytes : ahead_in_order, apart_ = large ? shape.bytes : 64,
+      along_ = tile;
     } else if (lanes == 16) {  // neighbours, of blocks at least 8 KiB ahead
       ahead_ = (in_blocks(w.type) ? (8191 / bytes + 1) * tile : 16) * row_bytes_;
     } else {
