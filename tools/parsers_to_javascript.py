@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType, UnionType
 from typing import Any
@@ -37,6 +38,11 @@ ERRORS = {
 }  # fmt: skip
 """What JavaScript throws in place of Python's errors."""
 BINARY = {ast.BitAnd: "common", ast.BitOr: "union"}
+
+
+def _is_own(cls: type) -> bool:
+    """Whether a class is not Python's."""
+    return cls.__module__.partition(".")[0] not in sys.stdlib_module_names
 
 
 class ParserProgram(Program):
@@ -73,7 +79,7 @@ class ParserProgram(Program):
 
     def _class(self, name: str, cls: type) -> str:
         """The code of a class; its constants are those of the prototype."""
-        bases = [b for b in cls.__bases__ if b.__module__.startswith("aleator")]
+        bases = [b for b in cls.__bases__ if _is_own(b)]
         parent = f" extends {self.name_of(bases[0])}" if bases else ""
         lines, constants = [f"class {name}{parent} {{"], []
         fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
@@ -272,6 +278,8 @@ class ParserCode(Code):
             )
         if dataclasses.is_dataclass(called) or called is dataclasses.replace:
             return super()._call(e)
+        if isinstance(called, type) and _is_own(called) and not e.keywords:
+            return f"new {self.program.name_of(called)}({self._listed(e.args)})"
         if getattr(called, "__module__", "").startswith("aleator"):
             return super()._call(e)
         if callable(called):

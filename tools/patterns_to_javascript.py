@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from re import _constants as sre  # type: ignore[attr-defined]
-from re import _parser
+from re import _parser  # type: ignore[attr-defined]
 from typing import Any
 
 CATEGORIES = {
@@ -17,7 +17,7 @@ CATEGORIES = {
 def written(pattern: re.Pattern[str]) -> str:
     """The text of the expression; NotImplementedError for what none here has."""
     names = {number: name for name, number in pattern.groupindex.items()}
-    tree = _parser.parse(pattern.pattern, pattern.flags)  # type: ignore[attr-defined]
+    tree = _parser.parse(pattern.pattern, pattern.flags)
     return _all(tree, names)
 
 

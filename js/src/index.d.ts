@@ -141,7 +141,7 @@ export interface Delta {
 /** An answer while it is made, read once: pieces of its content. */
 export interface ChatGeneration extends Generation {
   /** What was read so far, with reasoning and calls: for the next call's messages.  A call that was cut off is left out. */
-  readonly message: Message & { role: 'assistant'; content: string; tool_calls?: Required<ToolCall & { function: { arguments: string } }>[] }
+  readonly message: Omit<Message, 'tool_calls'> & { role: 'assistant'; content: string; tool_calls?: { id: string; type: 'function'; function: { name: string; arguments: string } }[] }
   /** All pieces, in place of those of the content. */
   deltas(): AsyncIterable<Delta>
 }

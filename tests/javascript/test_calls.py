@@ -53,7 +53,9 @@ def _cut(text: str, size: int) -> list[str]:
 def _damaged(rng: random.Random, name: str, text: str) -> str:
     """A reply of which a part is lost, repeated, or another family's."""
     a, b = sorted(rng.choices(range(len(text) + 1), k=2))
-    more = rng.choice(("", text[a:b], rng.choice(REPLIES)[1], *'"{}[]\\,:\n', "\U0001f600", " "))
+    more: str = rng.choice(
+        ("", text[a:b], rng.choice(REPLIES)[1], *'"{}[]\\,:\n', "\U0001f600", " ")
+    )
     return text[:a] + more[:200] + text[rng.choice((a, b)) :]
 
 
@@ -164,7 +166,7 @@ del NOTE["function"]["parameters"]["properties"]["text"]  # which has no end
 def test_a_forced_call_is_what_its_grammar_gives_here(run: Run) -> None:
     model, tools = aleator.load(), [NOTE, templates.CLOCK]
     options: dict[str, Any] = {"seed": 3, "tools": tools, "completeGrammar": False}
-    cases = []
+    cases: list[dict[str, Any]] = []
     for i, source in enumerate(templates.FAMILIES.values()):
         for long in ("<think>", "</think>", "tools | tojson", "t | tojson"):  # a prompt takes time
             source = source.replace(
@@ -236,8 +238,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 def test_what_cannot_be_is_refused(run: Run) -> None:
     path = str(bundled_model())
-    base = {"maxTokens": 1, "chatTemplate": templates.HERMES}
-    cases = [{"path": path, "messages": HI, "options": {**base, **options}} for options, _ in WRONG]
+    base: dict[str, Any] = {"maxTokens": 1, "chatTemplate": templates.HERMES}
+    cases: list[dict[str, Any]] = [
+        {"path": path, "messages": HI, "options": base | options} for options, _ in WRONG
+    ]
     bad: list[Any] = [
         [{"role": "tool", "tool_call_id": "x", "content": "a"}],
         [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}],
@@ -260,8 +264,8 @@ def test_choices_of_tools(run: Run) -> None:
     """Without a call that is forced, tools are shown unless "none" is chosen."""
     path, source = str(bundled_model()), templates.HERMES
     asked: list[Any] = [None, "auto", "none"]
-    base = {"seed": 1, "maxTokens": 8, "chatTemplate": source, "tools": TOOLS}
-    cases = [
+    base: dict[str, Any] = {"seed": 1, "maxTokens": 8, "chatTemplate": source, "tools": TOOLS}
+    cases: list[dict[str, Any]] = [
         {
             "path": path,
             "messages": HI,
