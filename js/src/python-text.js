@@ -246,7 +246,7 @@ export function literal_eval(given) {
 /** Objects as Maps, without what is undefined; whole: whether whole numbers are BigInts. */
 export function fromObject(value, whole = false) {
   if (Array.isArray(value)) return value.map((each) => fromObject(each, whole))
-  if (whole && Number.isInteger(value)) return BigInt(value)
+  if (whole && Number.isSafeInteger(value)) return BigInt(value)
   if (typeof value !== 'object' || value === null || value instanceof Map) return value ?? null
   return new Map(Object.entries(value).filter(([, each]) => each !== undefined).map(([name, each]) => [name, fromObject(each, whole)]))
 }
