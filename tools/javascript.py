@@ -1,10 +1,11 @@
-"""Write what the npm package in js/ takes from the declarations: src/facts.js, src/models.js and
-src/parameters.d.ts.
+"""Write what the npm package in js/ takes from the declarations: src/facts.js, src/models.js, src/chats.js
+and src/parameters.d.ts.
 
     python tools/javascript.py
 
 `make wasm` runs it.  Short methods of samplers are written as JavaScript: when a sampler does nothing, and the
-arguments of its native form; and with all that they use, the readers of models' dimensions and layers.
+arguments of its native form; and with all that they use, the readers of models' dimensions and layers, and
+those of chats' replies.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from parsers_to_javascript import ParserProgram
 from to_javascript import Code, Program, as_json
 
 import aleator
 from aleator.cache.storage.layer import TYPES as CACHE_TYPES
-from aleator.chat import message, prompt
+from aleator.chat import message, prompt, reply
 from aleator.chat.families import FAMILIES
 from aleator.core.parameter import Parameter
 from aleator.generate import bans, loops
@@ -167,6 +169,26 @@ def models() -> Iterator[str]:
     yield f"export {{ {', '.join(f'{v} as {k}' for k, v in names.items())} }}"
 
 
+def chats() -> Iterator[str]:
+    """What reads replies and checks messages, as in src/aleator/chat."""
+    given = {reply.call_id: "callId", message._wrong: "wrong", message.shown: "shown"}
+    spelled = {
+        "tool_choice": "toolChoice", "a mapping": "an object", "a list": "an array",
+        "True or False": "true or false", "strict=True": "strict=true",
+    }  # fmt: skip
+    program = ParserProgram(given, spelled, ("around_calls",))
+    checks = (message.checked_messages, message.checked_tools, message.chosen_tools)
+    used = (*checks, reply.Reply, reply.Schema, reply.Words, reply.Maybe, message.Function)
+    names = {each.__name__: program.name_of(each) for each in used}
+    families = [program.name_of(each) for each in FAMILIES]
+    yield "import * as py from './python-text.js'"
+    yield "import { callId } from './digest.js'"
+    yield "import { shown, wrong } from './native.js'"
+    yield from program.code
+    yield f"export const FAMILIES = [{', '.join(families)}]"
+    yield f"export {{ {', '.join(f'{v} as {k}' for k, v in names.items())} }}"
+
+
 def facts() -> dict[str, Any]:
     """Everything that is no function."""
     types = [dataclasses.asdict(t) for t in TENSOR_TYPES.values()]
@@ -216,11 +238,8 @@ def facts() -> dict[str, Any]:
         "BANS": {k: v for k, v in vars(bans).items() if type(v) is int},
         "REASONING_MARKS": GenerateOptions().reasoning_marks,
         "CHAT": {
-            "ROLES": message.ROLES,
-            "FIELDS": message._FIELDS,
-            "MEDIA": message.MEDIA,
             "THINKING": [dataclasses.asdict(each) for each in prompt.THINKING],
-            "OWN_REPLIES": [each.shown_by for each in FAMILIES if each.thinking is not None],
+            "FOREIGN": prompt.FOREIGN,
         },
     }
 
@@ -265,6 +284,7 @@ def main() -> int:
     lines.append(f"export const SAMPLERS = [{', '.join(cls.__name__ for cls in SAMPLERS)}]")
     (OUT / "facts.js").write_text("\n".join(lines) + "\n")
     (OUT / "models.js").write_text("\n".join([head, *models()]) + "\n")
+    (OUT / "chats.js").write_text("\n".join([head, *chats()]) + "\n")
     types = "\n".join(typescript(p) for p in ALL.values() if p.name not in ELSEWHERE)
     declared = f"{head}\nexport interface SamplingParameters {{\n{types}\n}}\n"
     (OUT / "parameters.d.ts").write_text(declared)

@@ -31,7 +31,7 @@ BUILTINS = {
 METHODS = {"get": 2, "values": 0, "items": 0, "startswith": 1}
 """The same of methods of Python's texts, lists and dictionaries."""
 COMPARED = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
-RESERVED = {"default", "new", "function", "with", "var", "case", "delete"}
+RESERVED = {"arguments", "default", "new", "function", "with", "var", "case", "delete"}
 KINDS = {int: "integer", float: "number", bool: "boolean", str: "string", list: "list"}
 """Types of a file's fields as js/src/gguf.js calls them."""
 ABSENT = "undefined"
@@ -41,6 +41,8 @@ def as_json(value: object) -> str:
     """JSON, in which a module can have numbers that JSON lacks."""
     if isinstance(value, float) and math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, bytes):
+        return f"new Uint8Array({[*value]})"
     if isinstance(value, dict):
         return (
             "{" + ", ".join(f"{json.dumps(str(k))}: {as_json(v)}" for k, v in value.items()) + "}"

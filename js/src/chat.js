@@ -1,18 +1,17 @@
 // Chats: the model's template writes messages as a prompt, and replies are read (src/aleator/text/chat_template.py,
-// text/rendered.py, chat/message.py, chat/reply.py).
+// text/rendered.py, chat/prompt.py); chats.js is translated from src/aleator/chat.
+import { FAMILIES, checked_messages } from './chats.js'
+import { sha256, word } from './digest.js'
 import { CHAT } from './facts.js'
-import { AleatorError } from './native.js'
+import { AleatorError, shown, wrong } from './native.js'
+import { dumps, fromObject, toObject } from './python-text.js'
 import { cut } from './tokenizer.js'
 import { Template } from './vendor/jinja.js'
 
 const MOST_CHARACTERS = 1 << 20
 const MARK = 'aleator_probe'
 const PRIVATE_USE = [[0xe000, 0xf900], [0xf0000, 0xffffe], [0x100000, 0x10fffe]]
-const SPACE = /^[ \t\r\n]+/
-const SPACE_AT_END = /[ \t\r\n]+$/
 
-const shown = (value) => (JSON.stringify(value) ?? String(value)).slice(0, 80)
-const wrong = (where, value, why) => new AleatorError('ParameterError', `${where}=${shown(value)}: ${why}`)
 const isMapping = (value) => typeof value === 'object' && value !== null && !Array.isArray(value)
 
 /** A chat template in Jinja's language, for a tokenizer. */
@@ -37,23 +36,33 @@ export class ChatTemplate {
       ['bos', 'eos', 'unk', 'pad'].map((name) => [`${name}_token`, vocabulary.special[name] === undefined ? '' : texts[vocabulary.special[name]]]),
     )
     const within = (marks) => marks.some((mark) => source.includes(mark))
+    this.family = new (FAMILIES.find((family) => family.shows(source)))(source)
     this.thinking =
+      this.family.thinking ??
       CHAT.THINKING.find(({ begin, end }) => within([begin, end])) ??
       CHAT.THINKING.find(({ begin, end }) => vocabulary.id(begin) >= 0 || vocabulary.id(end) >= 0)
-    if (CHAT.OWN_REPLIES.some((marks) => marks.every((mark) => source.includes(mark))))
-      throw new AleatorError('UnsupportedModel', "replies of this chat template are read by Python's package only")
-    const marks = this.thinking ? [this.thinking.begin, this.thinking.end] : []
+    const marks = [...this.family.marks, ...(this.thinking ? [this.thinking.begin, this.thinking.end] : [])]
     this.shown = marks.map((mark) => vocabulary.id(mark)).filter((token) => token >= 0 && vocabulary.isSpecial(token))
+  }
+  /** Whether the template reads a variable. */
+  reads(name) {
+    return new RegExp(`(?<![\\w.])${name}\\b`).test(this.source)
+  }
+  /** Refuse tools where the template does not show them, or nothing here reads the model's calls. */
+  checkCalls() {
+    if (!this.reads('tools'))
+      throw new AleatorError('ParameterError', "tools: this chat template does not show tools to the model: give a chatTemplate that reads 'tools', or describe them in a message")
+    const mark = ['hermes', 'llama3', 'generic'].includes(this.family.name) && CHAT.FOREIGN.find((each) => this.source.includes(each))
+    if (mark) throw new AleatorError('ParameterError', `tools: this model writes calls with '${mark}', which are not read yet: describe the tools in a message, or give a chatTemplate with calls in another form`)
   }
   /** The template's variables; one that it does not read is refused. */
   arguments(enableThinking, given) {
     if (!isMapping(given)) throw wrong('templateArguments', given, 'give an object')
-    const reads = (name) => new RegExp(`(?<![\\w.])${name}\\b`).test(this.source)
     for (const name of Object.keys(given))
-      if (!/^\w+$/.test(name) || !reads(name)) throw wrong(`templateArguments.${name}`, given[name], 'the chat template does not read it')
+      if (!/^\w+$/.test(name) || !this.reads(name)) throw wrong(`templateArguments.${name}`, given[name], 'the chat template does not read it')
     if (enableThinking === undefined) return given
     if (typeof enableThinking !== 'boolean') throw wrong('enableThinking', enableThinking, 'give true or false')
-    const name = ['enable_thinking', 'thinking'].find(reads)
+    const name = ['enable_thinking', 'thinking'].find((each) => this.reads(each))
     if (!name) throw wrong('enableThinking', enableThinking, 'the chat template does not read it')
     if (Object.hasOwn(given, name)) throw wrong('enableThinking', enableThinking, 'it is given twice, once in templateArguments')
     return { ...given, [name]: enableThinking }
@@ -64,7 +73,7 @@ export class ChatTemplate {
   }
   /** Checked messages as text; names of control tokens in them are private characters, which `literal` explains. */
   rendered(messages, variables) {
-    const read = messages.map((message) => this.asRead(message))
+    const read = this.family.turns(messages).map((message) => this.asRead(message))
     const marks = new Marks([read, variables], this.names)
     const context = {
       ...this.tokens,
@@ -77,7 +86,9 @@ export class ChatTemplate {
     return { marked: failing(() => this.template.render(context)), literal: marks.literal }
   }
   asRead(message) {
-    const made = { ...message }
+    const made = toObject(message)
+    if (made.tool_calls && !this.takesMappings)
+      message.get('tool_calls').forEach((call, i) => (made.tool_calls[i].function.arguments = dumps(call.get('function').get('arguments'), { ensure_ascii: false })))
     if (made.role === 'developer' && !this.knowsDevelopers) made.role = 'system'
     if ('reasoning_content' in made && /\.thinking\b|\[?['"]thinking['"]/.test(this.source)) made.thinking = made.reasoning_content
     return made
@@ -85,16 +96,21 @@ export class ChatTemplate {
   /** Whether the template knows messages of developers; otherwise they must be the system's. */
   get knowsDevelopers() {
     if (!this.source.includes('developer')) return false // it may write any role
-    if (this.developers === undefined) {
-      const messages = [{ role: 'developer', content: MARK }, { role: 'user', content: 'a' }]
-      const context = { ...this.tokens, add_generation_prompt: true, tools: null, documents: null, messages }
-      try {
-        this.developers = this.template.render(context).includes(MARK)
-      } catch {
-        this.developers = false
-      }
+    return (this.developers ??= this.tried([{ role: 'developer', content: MARK }, { role: 'user', content: 'a' }], true)?.includes(MARK) ?? false)
+  }
+  /** Whether the template serializes a call's arguments itself; otherwise they must be JSON text. */
+  get takesMappings() {
+    const call = { id: 'abcdefghi', type: 'function', function: { name: 'f', arguments: { [MARK]: undefined } } } // null as JSON
+    const messages = [{ role: 'user', content: 'a' }, { role: 'assistant', content: '', tool_calls: [call] }]
+    return (this.mappings ??= !/"aleator_probe": undefined|\[object Map\]/.test(this.tried(messages, false) ?? '[object Map]'))
+  }
+  /** The text of messages; null: the template refuses them. */
+  tried(messages, add_generation_prompt) {
+    try {
+      return this.template.render({ ...this.tokens, add_generation_prompt, tools: null, documents: null, messages })
+    } catch {
+      return null
     }
-    return this.developers
   }
   /** Token ids of rendered messages: only the template's control tokens are tokens. */
   encode({ marked, literal }) {
@@ -168,55 +184,24 @@ function* textsOf(value) {
 
 const unmarked = (text, literal) => Array.from(text, (character) => literal.get(character) ?? character).join('')
 
+/** What the ids of a reply's calls are made of. */
+export function replyKey(tokens, { seed, completion }) {
+  const known = [...new Uint8Array(Int32Array.from(tokens).buffer), ...new TextEncoder().encode(String(seed ?? 'None'))]
+  return sha256([...known, ...(completion ? word(completion) : [])])
+}
+
 /** The readable text. */
 export const textOf = ({ marked, literal }) => unmarked(marked, literal)
 
 /** Messages as a template takes them; an error names the message and the field. */
-export function checkedMessages(messages) {
-  if (!Array.isArray(messages)) throw wrong('messages', messages, 'give an array such as [{ role: "user", content: "Hi" }]')
-  if (!messages.length) throw new AleatorError('ParameterError', 'messages is empty: give one at least')
-  return messages.map((message, i) => checkedMessage(`messages[${i}]`, message))
-}
+export const checkedMessages = (messages) => checked_messages(fromObject(messages, true))
 
-function checkedMessage(where, message) {
-  if (!isMapping(message)) throw wrong(where, message, 'give an object with role and content')
-  const { role } = message
-  if (!CHAT.ROLES.includes(role)) throw wrong(`${where}.role`, role, `give one of ${CHAT.ROLES.join(', ')}`)
-  const made = { role }
-  for (const [name, value] of Object.entries(message)) {
-    if (name === 'role' || name === 'content' || value === null || value === undefined || (Array.isArray(value) && !value.length)) continue
-    const known = ['role', 'content', ...CHAT.FIELDS[role]]
-    if (!known.includes(name)) throw wrong(`${where}.${name}`, value, `a message of '${role}' has ${known.join(', ')}`)
-    if (name === 'tool_calls' || name === 'tool_call_id') throw wrong(`${where}.${name}`, value, "calls of tools are available in Python's package")
-    if (typeof value !== 'string') throw wrong(`${where}.${name}`, value, 'give a text')
-    made[name] = value
-  }
-  const absent = message.content ?? (role === 'assistant' && 'reasoning_content' in made ? '' : message.content)
-  made.content = checkedContent(`${where}.content`, absent)
-  return made
-}
-
-function checkedContent(where, content) {
-  if (typeof content === 'string') return content
-  if (!Array.isArray(content)) throw wrong(where, content, "give a text, or an array of parts of type 'text'")
-  const texts = content.map((part, i) => {
-    const media = isMapping(part) && Object.hasOwn(CHAT.MEDIA, part.type) && CHAT.MEDIA[part.type]
-    if (media) throw wrong(`${where}[${i}].type`, part.type, `${media} are not supported, only parts of type 'text'`)
-    if (!isMapping(part) || !['text', 'input_text'].includes(part.type)) throw wrong(`${where}[${i}]`, part, 'give { type: "text", text: "..." }')
-    if (typeof part.text !== 'string') throw wrong(`${where}[${i}].text`, part.text, 'give a text')
-    return part.text
-  })
-  return texts.join('\n')
-}
-
-/** An answer while it is made, read once: pieces of its content; reasoning is apart, in `message`. */
+/** An answer while it is made, read once: pieces of its content; `deltas` gives reasoning and calls, too. */
 export class ChatGeneration {
-  constructor(generation, thinking, opened) {
+  /** reply: reads the text (chats.js). */
+  constructor(generation, reply) {
     this.generation = generation
-    this.thinking = thinking
-    this.message = { role: 'assistant', content: '' }
-    this.state = thinking ? (opened ? 'space' : 'begin') : 'content'
-    this.held = ''
+    this.reply = reply
   }
   get seed() {
     return this.generation.seed
@@ -225,65 +210,26 @@ export class ChatGeneration {
     return this.generation.tokens
   }
   get stopReason() {
-    return this.generation.stopReason
+    const calls = this.reply.message.tool_calls
+    const { stopReason } = this.generation
+    return stopReason && stopReason !== 'interrupted' && calls.length && calls.every(({ complete }) => complete) ? 'tool_calls' : stopReason
   }
   get complete() {
     return this.generation.complete
+  }
+  /** What was read so far; a call that was cut off is left out. */
+  get message() {
+    return toObject(this.reply.message.as_json())
   }
   async text() {
     for await (const _ of this); // read to the end
     return this.message.content
   }
+  async *deltas() {
+    for await (const piece of this.generation) yield* this.reply.push(piece)
+    yield* this.reply.finish()
+  }
   async *[Symbol.asyncIterator]() {
-    for await (const piece of this.generation) {
-      const content = this.read(piece, false)
-      if (content) yield content
-    }
-    const content = this.read('', true)
-    if (content) yield content
-  }
-  /** The content that a piece of the text completes. */
-  read(piece, ended) {
-    this.held += piece
-    while (this.state !== 'content' && this.step(ended));
-    if (this.state !== 'content') return ''
-    const content = this.held
-    this.held = ''
-    this.message.content += content
-    return content
-  }
-  /** Read some of what comes before the content; false: more text is needed. */
-  step(ended) {
-    const rest = this.held.replace(SPACE, '')
-    if (this.state === 'begin') {
-      const { begin } = this.thinking
-      if (rest.startsWith(begin)) [this.held, this.state] = [rest.slice(begin.length), 'space']
-      else if (ended || !begin.startsWith(rest)) this.state = 'content'
-      else return false
-      return true
-    }
-    if (this.state === 'space' || this.state === 'after') {
-      this.held = rest
-      if (rest || ended) this.state = this.state === 'space' ? 'reasoning' : 'content'
-      return Boolean(rest || ended)
-    }
-    const { end } = this.thinking
-    const at = this.held.indexOf(end)
-    if (at >= 0) {
-      this.reason(this.held.slice(0, at).replace(SPACE_AT_END, ''))
-      this.held = this.held.slice(at + end.length)
-      this.state = 'after'
-      return true
-    }
-    if (ended) {
-      this.reason(this.held)
-      this.held = ''
-      this.state = 'content'
-      return true
-    }
-    return false // reasoning is given at its end
-  }
-  reason(text) {
-    if (text) this.message.reasoning_content = (this.message.reasoning_content ?? '') + text
+    for await (const { kind, text } of this.deltas()) if (kind === 'content') yield text
   }
 }

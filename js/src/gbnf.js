@@ -1,6 +1,6 @@
 // Grammars as trees, and their text in GBNF (docs/grammar.md).  A tree is a text, which stands for itself, or
 // { set: ranges of code points }, { all: trees, one after the other }, { any: trees, one of them },
-// { of: a tree, min, max: how often } or { rule: a name }.
+// { of: a tree, min, max: how often }, { rule: a name } or { token: an id }.
 import { AleatorError } from './native.js'
 
 const MOST_RULES = 100_000
@@ -63,6 +63,7 @@ export class Grammar {
       : tree.all ? tree.all.every(ends)
       : tree.any ? tree.any.some(ends)
       : tree.of !== undefined ? tree.min === 0 || ends(tree.of)
+      : tree.token !== undefined ? true
       : ending.has(tree.rule)
     let left = [...this.rules].reverse()
     for (let before = -1; before !== left.length; ) {
@@ -78,6 +79,7 @@ export class Grammar {
       if (typeof tree === 'string') return literal(tree)
       if (tree.set) return `[${tree.set.map(([a, b]) => (a === b ? escaped(a) : `${escaped(a)}-${escaped(b)}`)).join('')}]`
       if (tree.rule) return tree.rule
+      if (tree.token !== undefined) return `<[${tree.token}]>`
       if (tree.of !== undefined) {
         if (empty(tree)) return '""'
         const made = written(tree.of, 'of') + times(tree)
@@ -125,4 +127,4 @@ export function complement(ranges) {
 }
 export const common = (a, b) => complement([...complement(a), ...complement(b)])
 /** Any character but these. */
-const but = (characters) => ({ set: complement(characters.map((each) => [each.codePointAt(), each.codePointAt()])) })
+export const but = (characters) => ({ set: complement(characters.map((each) => [each.codePointAt(), each.codePointAt()])) })

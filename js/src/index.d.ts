@@ -91,7 +91,7 @@ export class Cache {
   free(): void
 }
 
-export type StopReason = 'eog' | 'grammar' | 'stop' | 'stop_token' | 'loop' | 'length' | 'context' | 'interrupted'
+export type StopReason = 'eog' | 'tool_calls' | 'grammar' | 'stop' | 'stop_token' | 'loop' | 'length' | 'context' | 'interrupted'
 
 /** A text while it is made, read once: `for await (const piece of generation)`. */
 export interface Generation extends AsyncIterable<string> {
@@ -106,16 +106,44 @@ export interface Generation extends AsyncIterable<string> {
 
 export interface Message {
   role: 'system' | 'developer' | 'user' | 'assistant' | 'tool'
-  content?: string | { type: 'text'; text: string }[]
+  content?: string | { type: 'text'; text: string }[] | null
   name?: string
   /** What a model wrote before its answer. */
   reasoning_content?: string
+  /** Of an assistant. */
+  tool_calls?: ToolCall[]
+  /** Of a tool's result: the call that it answers. */
+  tool_call_id?: string
+}
+
+/** A call of a tool; its arguments are JSON text. */
+export interface ToolCall {
+  id?: string
+  type?: 'function'
+  function: { name: string; arguments?: string | Record<string, unknown> }
+}
+
+/** A declaration of a tool; `parameters` is the JSON schema of its arguments. */
+export interface Tool {
+  type?: 'function'
+  function: { name: string; description?: string; parameters?: Record<string, unknown>; strict?: boolean }
+}
+
+/** A piece of a message: of a call its beginning (`text` is the tool's name), arguments, and end. */
+export interface Delta {
+  kind: 'content' | 'reasoning' | 'call' | 'arguments' | 'call_end'
+  text: string
+  /** Of calls: which of the message's, and where it begins its id. */
+  index: number
+  id: string
 }
 
 /** An answer while it is made, read once: pieces of its content. */
 export interface ChatGeneration extends Generation {
-  /** What was read so far, with the reasoning: for the next call's messages. */
-  readonly message: Message & { role: 'assistant'; content: string }
+  /** What was read so far, with reasoning and calls: for the next call's messages.  A call that was cut off is left out. */
+  readonly message: Omit<Message, 'tool_calls'> & { role: 'assistant'; content: string; tool_calls?: { id: string; type: 'function'; function: { name: string; arguments: string } }[] }
+  /** All pieces, in place of those of the content. */
+  deltas(): AsyncIterable<Delta>
 }
 
 export interface GenerateOptions extends SamplingParameters {
@@ -151,6 +179,9 @@ export interface ChatOptions extends Omit<GenerateOptions, 'parseSpecial' | 'suf
   /** In Jinja's language, in place of the model's. */
   chatTemplate?: string
   enableThinking?: boolean
+  tools?: Tool[]
+  /** 'required': a call of some tool is forced; a name, also as { function: { name } }: of this one. */
+  toolChoice?: 'auto' | 'none' | 'required' | (string & {}) | { type?: 'function'; function: { name: string } }
   /** Other variables that the template reads. */
   templateArguments?: Record<string, unknown>
 }

@@ -1,6 +1,7 @@
 // A model: its tokenizer, its decoder, and texts.
 import { Chain } from './chain.js'
-import { ChatGeneration, ChatTemplate, checkedMessages, textOf } from './chat.js'
+import { ChatGeneration, ChatTemplate, checkedMessages, replyKey, textOf } from './chat.js'
+import { Reply, checked_tools, chosen_tools } from './chats.js'
 import { readConfig } from './config.js'
 import { Cache } from './cache.js'
 import { Completion, following, pause } from './completion.js'
@@ -9,8 +10,10 @@ import { NO_VOCABULARY } from './facts.js'
 import { takeBack } from './healing.js'
 import { readFile } from './loading.js'
 import { AleatorError, options, whole } from './native.js'
-import { grammarOf, resolve } from './parameters.js'
+import { constraintsOf, resolve } from './parameters.js'
+import { fromObject, toObject } from './python-text.js'
 import { LONGEST_WAIT, WAITS } from './ranges.js'
+import { callsOf, replyGrammar } from './reply-grammar.js'
 import { threadPool } from './runtime.js'
 import { textOptions } from './text-options.js'
 import { MOST_THREADS, usualThreads } from './threads.js'
@@ -111,28 +114,37 @@ export class Model {
   /**
    * The answer to messages, [{ role, content }], in pieces; names of control tokens in them are text.
    * given: those of generate; chatTemplate, in place of the model's; enableThinking and templateArguments, variables
-   * that the template reads.
+   * that the template reads; tools, declarations of functions, and toolChoice: 'auto', 'none', 'required' or a name.
    */
-  chat(messages, { chatTemplate, enableThinking, templateArguments = {}, stop = [], ...given } = {}) {
+  chat(messages, { chatTemplate, enableThinking, templateArguments = {}, tools, toolChoice, stop = [], ...given } = {}) {
     const checked = checkedMessages(messages)
+    const declared = checked_tools(fromObject(tools))
+    const [shown, forced] = chosen_tools(fromObject(toolChoice), declared)
     if (!this.tokenizer) throw new AleatorError('TokenizerError', 'the model has no vocabulary (tokenizer.ggml.model): generate from token ids')
-    const template = this.template(chatTemplate)
-    const rendered = template.rendered(checked, template.arguments(enableThinking, templateArguments))
-    const stops = [...this.vocabulary.chatStop, ...(Array.isArray(stop) ? stop : [stop])]
-    const text = textOf(rendered)
-    const opened = template.thinking && text.trimEnd().endsWith(template.thinking.begin)
-    if ((given.json_schema ?? null) !== null && template.mayThink(text, opened, enableThinking)) {
-      given.grammar = grammarOf(given, { ...template.thinking, opened })
-      delete given.json_schema
-      given.completeGrammar ??= false // the end of reasoning cannot be searched for
-    }
-    if ((given.reasoningBudget ?? -1) !== -1) {
-      if (!template.thinking) throw new AleatorError('ParameterError', `reasoningBudget=${given.reasoningBudget}: nothing says how this model writes its reasoning: leave it out`)
-      given.reasoningMarks ??= [template.thinking.begin, template.thinking.end + template.thinking.after]
-    }
     if (given.heal) throw new AleatorError('ParameterError', "heal=true: the template ends a chat's prompt, and not a word: leave it out")
-    const generation = this.generation(template.encode(rendered), { ...given, stop: stops }, template.shown)
-    return new ChatGeneration(generation, template.thinking, opened)
+    const template = this.template(chatTemplate)
+    const { family, thinking } = template
+    if (shown) template.checkCalls()
+    const variables = { tools: shown ? declared.map(([tool]) => toObject(tool)) : null, ...template.arguments(enableThinking, templateArguments) }
+    const rendered = template.rendered(checked, variables)
+    const text = textOf(rendered)
+    const opened = Boolean(thinking) && text.trimEnd().endsWith(thinking.begin)
+    const mayThink = template.mayThink(text, opened, enableThinking)
+    checkConstraints(given, shown, forced)
+    const made = { ...given, stop: [...this.vocabulary.chatStop, ...[stop].flat()] }
+    if (forced.length || ((given.json_schema ?? null) !== null && (mayThink || family.thinking))) {
+      const choices = forced.length ? callsOf(family, forced) : [family.content(fromObject(given.json_schema))]
+      made.grammar = replyGrammar(this.tokenizer, choices, mayThink ? thinking : null, opened)
+      made.json_schema = undefined
+      made.stop = stop // the grammar says where the reply ends
+      if (mayThink) made.completeGrammar ??= false // the end of reasoning cannot be searched for
+    }
+    markReasoning(made, thinking)
+    const tokens = template.encode(rendered)
+    const generation = this.generation(tokens, made, template.shown)
+    const schemas = new Map(shown ? declared.map(([, { name, parameters }]) => [name, parameters]) : [])
+    const reads = shown || family.thinking ? family : null
+    return new ChatGeneration(generation, new Reply(reads, family.thinking ? null : thinking, opened, schemas, replyKey(tokens, given)))
   }
   template(source = this.vocabulary.chatTemplate) {
     if (source !== this.lastTemplate?.source) this.lastTemplate = new ChatTemplate(source, this.tokenizer)
@@ -143,6 +155,22 @@ export class Model {
     this.gguf.data.free()
     this.pool.free()
   }
+}
+
+/** Give a reasoning budget the marks of the template. */
+function markReasoning(options, thinking) {
+  if ((options.reasoningBudget ?? -1) === -1) return
+  if (!thinking) throw new AleatorError('ParameterError', `reasoningBudget=${options.reasoningBudget}: nothing says how this model writes its reasoning: leave it out`)
+  options.reasoningMarks ??= [thinking.begin, thinking.end + thinking.after]
+}
+
+/** Refuse constraints that cannot be enforced together. */
+function checkConstraints(given, shown, forced) {
+  const [name, another] = constraintsOf(given)
+  if (another) throw new AleatorError('ParameterError', `${name} and ${another} are both given: choose one`)
+  if (forced.length && name) throw new AleatorError('ParameterError', `${name} and toolChoice both say what the reply must be: give one`)
+  if (shown && (given.json_schema ?? null) !== null)
+    throw new AleatorError('ParameterError', "json_schema forces the content, and with tools the reply may be a call instead: give toolChoice: 'none', or leave json_schema out")
 }
 
 /** A text while it is made, read once: for await (const piece of generation), or await generation.text(). */

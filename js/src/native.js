@@ -17,6 +17,11 @@ export class AleatorError extends Error {
   }
 }
 
+const asData = (_, value) => (value instanceof Map ? Object.fromEntries(value) : typeof value === 'bigint' ? Number(value) : value)
+/** A value in at most 80 characters. */
+export const shown = (value) => (JSON.stringify(value, asData) ?? String(value)).slice(0, 80)
+export const wrong = (where, value, why) => new AleatorError('ParameterError', `${where}=${shown(value)}: ${why}`)
+
 /** The options with their defaults; an unknown one is refused. */
 export function options(given, defaults) {
   if (typeof given !== 'object' || given === null) throw new AleatorError('ParameterError', `options: give an object with ${Object.keys(defaults).join(', ')}`)

@@ -177,11 +177,11 @@ function fromMetadata(metadata) {
 const CONSTRAINTS = ['grammar', 'json_schema', 'regex']
 export const constraintsOf = (values) => CONSTRAINTS.filter((name) => (values[name] ?? null) !== null)
 
-/** The GBNF that a text obeys; null: nothing; thinking: what may come before JSON (schema.js). */
-export function grammarOf(values, thinking) {
+/** The GBNF that a text obeys; null: nothing. */
+export function grammarOf(values) {
   const [name, another] = constraintsOf(values)
   if (another) throw wrong(`${name} and ${another} are both given: choose one`)
-  if (name === 'json_schema') return gbnf(values.json_schema, thinking)
+  if (name === 'json_schema') return gbnf(values.json_schema)
   return name === 'regex' ? ofRegex(values.regex) : values.grammar ?? null
 }
 

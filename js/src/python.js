@@ -41,7 +41,7 @@ export function add(a, b) {
   if (Array.isArray(a) && Array.isArray(b)) return [...a, ...b]
   return typeof a === 'string' && typeof b === 'string' ? a + b : known(a) + known(b)
 }
-export const multiply = (a, b) => (Array.isArray(a) ? Array.from({ length: b }, () => a).flat(1) : known(a) * known(b))
+export const multiply = (a, b) => (typeof a === 'string' ? a.repeat(b) : Array.isArray(a) ? Array.from({ length: b }, () => a).flat(1) : known(a) * known(b))
 export const remainder = (a, b) => ((known(a) % known(b)) + b) % b
 function known(value) {
   if (typeof value === 'number' || typeof value === 'boolean') return value
@@ -53,6 +53,7 @@ export const error = (name, message) => new AleatorError(name, message)
 
 export function is_a(value, kind) {
   if (kind === 'list') return Array.isArray(value)
+  if (kind === 'mapping') return value instanceof Map
   if (kind === 'integer') return Number.isInteger(value)
   return typeof value === kind
 }
@@ -62,9 +63,9 @@ const NAMES = new Map([[null, 'None'], [true, 'True'], [false, 'False']])
 export const repr = (value) => (typeof value === 'string' ? `'${value}'` : str(value))
 
 // Functions and types of the same names.
-export function range(from, to) {
+export function range(from, to, step = 1) {
   const [first, end] = to === undefined ? [0, from] : [from, to]
-  return Array.from({ length: Math.max(0, end - first) }, (_, i) => first + i)
+  return Array.from({ length: Math.max(0, Math.ceil((end - first) / step)) }, (_, i) => first + i * step)
 }
 export const tuple = (values) => [...iterated(values)]
 export const list = tuple

@@ -62,6 +62,12 @@ const DATE = `[1-9][0-9]{3}-((0[13578]|1[02])-(${day}|29|30|31)|(0[469]|11)-(${d
 const TIME = '([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])'
 const OCTET = '(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])'
 const LETTERS = '[A-Za-z0-9]+'
+const LABEL = '[A-Za-z0-9]{1,30}(-[A-Za-z0-9]{1,30})?'
+const HOST = `(${LABEL}\\.){0,2}[A-Za-z](${LABEL})?`
+const GROUPS = '[0-9a-f]{1,4}(:[0-9a-f]{1,4})'
+const [URI_PART, NUMBER] = ['[A-Za-z0-9._~-]*', '[0-9]{1,9}']
+const DAYS = `(${NUMBER}Y(${NUMBER}M(${NUMBER}D)?)?|${NUMBER}M(${NUMBER}D)?|${NUMBER}D)`
+const HOURS = `T(${NUMBER}H(${NUMBER}M(${NUMBER}S)?)?|${NUMBER}M(${NUMBER}S)?|${NUMBER}S)`
 /** Texts of these formats, if not all. */
 export const FORMATS = {
   date: `^${DATE}$`,
@@ -69,6 +75,10 @@ export const FORMATS = {
   'date-time': `^${DATE}T${TIME}$`,
   uuid: '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$',
   ipv4: `^(${OCTET}\\.){3}${OCTET}$`,
+  ipv6: `^${GROUPS}{7}$|^(${GROUPS}{0,2})?::(${GROUPS}{0,2})?$`,
+  hostname: `^${HOST}$`,
+  uri: `^(https?|ftp)://${HOST}(:[1-9][0-9]{0,3})?(/${URI_PART})*(\\?[A-Za-z0-9=&._~-]*)?(#${URI_PART})?$`,
+  duration: `^P(${DAYS}(${HOURS})?|${HOURS}|${NUMBER}W)$`,
   email: `^${LETTERS}([._+-]${LETTERS})*@(${LETTERS}(-${LETTERS})*\\.)+[A-Za-z]{2,}$`,
 }
 

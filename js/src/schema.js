@@ -68,11 +68,21 @@ function check(value, path = '#', depth = 0) {
   if (typeof value === 'object' && value !== null) for (const [name, each] of Object.entries(value)) check(each, `${path}/${name}`, depth + 1)
 }
 
-/**
- * The GBNF of a JSON schema, which is an object, true, or JSON text.
- * thinking: { begin, end, after } of the reasoning that may come before; opened: the text begins within it.
- */
-export function gbnf(given, thinking = null) {
+/** The GBNF of a JSON schema, which is an object, true, or JSON text. */
+export function gbnf(given) {
+  const grammar = new Grammar()
+  return grammarText(grammar, valueOf(given, grammar))
+}
+
+/** The text of a grammar, whose trees are of schemas. */
+export function grammarText(grammar, root) {
+  const text = grammar.text(root)
+  if (text === null) throw refused('no text obeys the JSON schema: what it requires excludes itself, or never ends')
+  return text
+}
+
+/** The values of a JSON schema as a tree of a grammar. */
+export function valueOf(given, grammar) {
   let root
   try {
     root = JSON.parse(typeof given === 'string' ? given : JSON.stringify(given))
@@ -81,14 +91,17 @@ export function gbnf(given, thinking = null) {
   }
   check(root)
   if (!isSchema(root)) throw refused(`a JSON schema is an object or a boolean, not ${written(root).slice(0, 80)}`)
-  let text
   try {
-    text = new Schema(root).text(thinking)
+    return new Schema(root, grammar).tree()
   } catch (error) {
     throw error instanceof RangeError ? refused(TOO_MUCH) : error // references and parts nest too deep together
   }
-  if (text === null) throw refused('no text obeys the JSON schema: what it requires excludes itself, or never ends')
-  return text
+}
+
+/** What may come before a reply: { begin, end, after } of reasoning; opened: the text begins within it. */
+export function reasoning(grammar, { begin, end, after, opened }) {
+  const rest = all(grammar.upTo(end), after || { of: '\n', min: 0, max: 2 })
+  return opened ? rest : maybe(all(begin, rest))
 }
 
 /**
@@ -96,26 +109,20 @@ export function gbnf(given, thinking = null) {
  * array.  `path` is where it stands.
  */
 class Schema {
-  constructor(root) {
+  constructor(root, grammar) {
     this.root = root
-    this.grammar = new Grammar()
+    this.grammar = grammar
     this.known = new Map() // rules by plain schema, as JSON
     this.waiting = []
     this.characters = 0
     this.work = 0
     this.compared = new Set() // oneOf whose branches are compared
   }
-  text(thinking) {
+  tree() {
     this.character = this.grammar.rule('character', CHARACTER)
     const value = this.value(this.root, '#')
-    const root = thinking ? all(this.reasoning(thinking), value) : value
     while (this.waiting.length) this.waiting.pop()() // not by recursion: schemas may nest
-    return this.grammar.text(root)
-  }
-  /** What may come before the value. */
-  reasoning({ begin, end, after, opened }) {
-    const rest = all(this.grammar.upTo(end), after || { of: '\n', min: 0, max: 2 })
-    return opened ? rest : maybe(all(begin, rest))
+    return value
   }
 
   spend(work) {

@@ -1,9 +1,8 @@
 // Options of a text beside sampling parameters (src/aleator/generate/options.py).
 import { REASONING_MARKS } from './facts.js'
 import { loopLimits } from './loops.js'
-import { AleatorError, whole } from './native.js'
+import { AleatorError, whole, wrong } from './native.js'
 
-const wrong = (name, value, why) => new AleatorError('ParameterError', `${name}=${(JSON.stringify(value) ?? String(value)).slice(0, 80)}: ${why}`)
 const isTexts = (value) => value.every((each) => typeof each === 'string' && each)
 const most = 2 ** 31 - 1
 

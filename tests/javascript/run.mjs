@@ -6,13 +6,17 @@ import { deeds, done, floats, hex, tried } from './doing.mjs'
 const asked = JSON.parse(await readFile(process.argv[2], 'utf8'))
 const aleator = await import(asked.package)
 const { Chain, explain, GGUF, load, native, Tokenizer, Vocabulary } = aleator
-const { checkedMessages, textOf } = await import(new URL('chat.js', asked.package))
+const inside = (file) => import(new URL(file, asked.package))
+const { checkedMessages, textOf } = await inside('chat.js')
 
 const tokenizerOf = async (path) => {
   const data = new native.NativeArray(Uint8Array, (await readFile(path)).length)
   data.array.set(await readFile(path))
   return new Tokenizer(new Vocabulary(new GGUF(data)))
 }
+
+const models = new Map()
+const loaded = async (path) => models.get(path) ?? models.set(path, await load(path)).get(path)
 
 const AsyncFunction = (async () => {}).constructor
 
@@ -44,17 +48,37 @@ const doing = {
     Object.assign(tokenizer.vocabulary.special, marks)
     return tokenizer.infill(prompt, suffix)
   },
-  templates: async ({ path, source, messages }) => {
-    const model = await load(path)
-    const template = model.template(source)
-    const rendered = template.rendered(checkedMessages(messages), {})
+  templates: async ({ path, source, messages, tools = null }) => {
+    const template = (await loaded(path)).template(source)
+    const rendered = template.rendered(checkedMessages(messages), { tools })
     return [textOf(rendered), template.encode(rendered)]
   },
   talks: async ({ path, messages, options }) => {
-    const answer = (await load(path)).chat(messages, options)
+    const answer = (await loaded(path)).chat(messages, options)
     let pieces = ''
     for await (const piece of answer) pieces += piece
     return { pieces, tokens: answer.tokens, message: answer.message }
+  },
+  // A forced reply, and the grammar that it obeys.
+  forced: async ({ path, messages, options }) => {
+    const answer = (await loaded(path)).chat(messages, options)
+    await answer.text()
+    return { tokens: answer.tokens, message: answer.message, grammar: answer.generation.chain.values.grammar, reason: answer.stopReason }
+  },
+  // What a reply's pieces add to its message.
+  replies: async ({ template, pieces, thinking, opened, tools }) => {
+    const { FAMILIES, Reply } = await inside('chats.js')
+    const { fromObject, toObject } = await inside('python-text.js')
+    const family = new (FAMILIES.find((each) => each.shows(template)))(template)
+    const reply = new Reply(family, family.thinking ? null : thinking, opened, fromObject(tools), new TextEncoder().encode('key'))
+    const deltas = pieces.map((piece) => reply.push(piece))
+    return { name: family.name, deltas: [...deltas, reply.finish()], message: toObject(reply.message.as_json()) }
+  },
+  grammars: async ({ thinking, schema }) => {
+    const { all, Grammar } = await inside('gbnf.js')
+    const { reasoning, valueOf } = await inside('schema.js')
+    const grammar = new Grammar()
+    return grammar.text(all(reasoning(grammar, thinking), valueOf(schema, grammar)))
   },
   verbs: async ({ path, tokens }) => {
     const cache = (await load(path)).cache({ nCtx: 64, nSeqs: 2 })

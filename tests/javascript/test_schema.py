@@ -221,7 +221,18 @@ def _known(value: Any) -> Any:
         return [_known(each) for each in value]
     if not isinstance(value, dict):
         return value
-    formats = ("date", "time", "date-time", "uuid", "ipv4", "email")
+    formats = (
+        "date",
+        "time",
+        "date-time",
+        "duration",
+        "uuid",
+        "ipv4",
+        "ipv6",
+        "hostname",
+        "uri",
+        "email",
+    )
     return {key: _known(each) for key, each in value.items() if key != "format" or each in formats}
 
 

@@ -8,7 +8,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tests.javascript.conftest import PACKAGE, ROOT
 
 sys.path.append(str(ROOT / "tools"))
 
+from parsers_to_javascript import FUNCTIONS, METHODS, ParserProgram
 from to_javascript import BUILTINS, OF_LISTS, Program
 
 
@@ -97,13 +99,80 @@ def none_and_one(n: int) -> Any:
     return nothing + n
 
 
-def in_node(function: Any, n: int) -> Any:
+class Stopped(Exception):
+    pass
+
+
+class Steps:
+    first = 2
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def each(self, *more: int) -> Iterator[int]:
+        at = self.first
+        while at < self.n:
+            yield at
+            at += 1
+        yield from more
+
+
+class Halves(Steps):
+    first = 4
+
+    def each(self, *more: int) -> Iterator[int]:
+        for each in super().each(*more):
+            yield each // 2
+
+
+def parsing(n: int) -> Any:
+    steps = Halves(n).each(n, 8)
+    found = []
+    for each in steps:
+        found.append(each)
+        if each > 2:
+            break  # the generator goes on
+    rest = list(steps)
+    tried: list[float | str] = []
+    for text in ("0x1F", "1.5e3"):
+        try:
+            value = int(text, 0)
+        except ValueError:
+            tried.append(float(text))
+        else:
+            tried.append(str(value))
+        with suppress(Stopped):
+            if text == "1.5e3":
+                raise Stopped
+            tried.append(text)
+    return [found, rest, tried]
+
+
+WORD = re.compile(r"\s*(?P<word>[\w.-]+)(?:=(['\"])(.*?))?", re.DOTALL)
+
+
+def matching(n: int) -> Any:
+    text = f" na\u00efve-x='{n}\n"
+    found = WORD.match(text)
+    if not found or (end := found.end()) < n:
+        return None
+    return [found["word"], found[2], end, WORD.fullmatch(text) is None, text.strip().rstrip("7\n'")]
+
+
+def told(n: int) -> Any:
+    made = json.loads(f'{{"b": {n}, "1": 1.50, "a": [true, null, "\\u00e9"], "1": 1e16}}')
+    made["c"] = str(len(made))
+    return [json.dumps(made, ensure_ascii=False), json.dumps(made["a"]), json.dumps(0.00001)]
+
+
+def in_node(function: Any, n: int, program: Program | None = None) -> Any:
     node = shutil.which("node")
     if node is None or not (PACKAGE / "aleator.wasm").is_file():
         pytest.skip("node is not installed, or js/src/aleator.wasm missing: make wasm")
-    program = Program({}, [])
+    file = "python.js" if program is None else "python-text.js"
+    program = program or Program({}, [])
     name = program.name_of(function)
-    code = [f"import * as py from {json.dumps((PACKAGE / 'python.js').as_uri())}", *program.code]
+    code = [f"import * as py from {json.dumps((PACKAGE / file).as_uri())}", *program.code]
     code.append(f"console.log(JSON.stringify({name}({n})))")
     done = subprocess.run(
         [node, "--input-type=module", "-e", "\n".join(code)], capture_output=True, text=True
@@ -114,6 +183,12 @@ def in_node(function: Any, n: int) -> Any:
 @pytest.mark.parametrize("function", [lists, numbers, of_keys, pairs, last, texts, chosen])
 def test_results_are_those_of_python(function: Callable[[int], Any]) -> None:
     assert in_node(function, 7) == json.loads(json.dumps(function(7)))
+
+
+@pytest.mark.parametrize("function", [parsing, matching, told])
+def test_results_of_parsers_are_those_of_python(function: Callable[[int], Any]) -> None:
+    found = in_node(function, 7, ParserProgram({}, {}, ()))
+    assert found == json.loads(json.dumps(function(7)))
 
 
 @pytest.mark.parametrize(
@@ -226,10 +301,10 @@ class Second:
 
 
 def test_javascript_has_what_the_translator_writes() -> None:
-    exported = re.findall(
-        r"export (?:const|function) (\w+)|export \{ (\w+) \}", (PACKAGE / "python.js").read_text()
-    )
+    text = "".join((PACKAGE / file).read_text() for file in ("python.js", "python-text.js"))
+    exported = re.findall(r"export (?:const|function) (\w+)|export \{ (\w+) \}", text)
     names = {name or other for name, other in exported}
+    assert {*FUNCTIONS.values(), *METHODS} <= names
     assert {
         *BUILTINS,
         *OF_LISTS.values(),

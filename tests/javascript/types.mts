@@ -10,6 +10,10 @@ const cache: Cache = model.cache({ type: 'F16' })
 const answer = model.chat([{ role: 'user', content: 'Hi' }], { seed: 1, enableThinking: false })
 for await (const piece of answer) console.log(piece.length)
 const next: string = answer.message.content + answer.message.reasoning_content
+const asked = model.chat([{ role: 'user', content: 'Hi' }, answer.message], { tools: [{ function: { name: 'f', parameters: { type: 'object' } } }], toolChoice: 'f' })
+for await (const { kind, text, id } of asked.deltas()) if (kind === 'call') console.log(text + id)
+const results = asked.message.tool_calls?.map(({ id, function: { arguments: given } }) => ({ role: 'tool' as const, tool_call_id: id, content: given }))
+model.chat(results ?? [])
 cache.seqAdd(0, 0, -1, next.length + model.threads)
 model.cache({ typeK: 'Q8_0' })
 const whole: boolean | null = model.generate('a', { json_schema: { type: 'object' }, completeGrammar: false }).complete

@@ -332,6 +332,11 @@ class Family(ABC):
         return [Schema(schema)]
 
 
+def call_id(key: bytes, index: int) -> str:
+    """The id of a call: equal keys and indices give equal ids."""
+    return sha256(key + index.to_bytes(4, "little")).hexdigest()[:9]
+
+
 class Reply:
     """Reads a reply."""
 
@@ -376,9 +381,9 @@ class Reply:
 
     def _taken(self, delta: Delta) -> Delta:
         if delta.kind == "call":
-            digest = sha256(self._key + delta.index.to_bytes(4, "little")).hexdigest()
-            self._calls.append(ToolCall(digest[:9], delta.text, "", complete=False))
-            return Delta("call", delta.text, delta.index, digest[:9])
+            own = call_id(self._key, delta.index)
+            self._calls.append(ToolCall(own, delta.text, "", complete=False))
+            return Delta("call", delta.text, delta.index, own)
         if delta.kind == "content" or delta.kind == "reasoning":
             self._texts[delta.kind] += delta.text
             return delta

@@ -143,7 +143,8 @@ def _several(text: str, at: int, depth: int, keyed: bool) -> tuple[Any, int]:
             key, at = _value(text, at, depth + 1)
             if not isinstance(key, str) or text[at : at + 1] != ":":
                 raise Malformed
-            members[key], at = _value(text, at + 1, depth + 1)
+            member, at = _value(text, at + 1, depth + 1)
+            members[key] = member
         else:
             value, at = _value(text, at, depth + 1)
             values.append(value)
