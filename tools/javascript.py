@@ -1,11 +1,11 @@
-"""Write what the npm package in js/ takes from the declarations: src/facts.js, src/models.js, src/chats.js
-and src/parameters.d.ts.
+"""Write what the npm package in js/ takes from the declarations: src/facts.js, src/models.js, src/chats.js,
+src/expression-parts.js and src/parameters.d.ts.
 
     python tools/javascript.py
 
 `make wasm` runs it.  Short methods of samplers are written as JavaScript: when a sampler does nothing, and the
-arguments of its native form; and with all that they use, the readers of models' dimensions and layers, and
-those of chats' replies.
+arguments of its native form; and with all that they use, the readers of models' dimensions and layers, of
+chats' replies and of banned expressions.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ import aleator
 from aleator.cache.storage.layer import TYPES as CACHE_TYPES
 from aleator.chat import message, prompt, reply
 from aleator.chat.families import FAMILIES
+from aleator.core.contract import Purpose
 from aleator.core.parameter import Parameter
-from aleator.generate import bans, loops
+from aleator.generate import bans, expressions, loops
 from aleator.generate import complete_grammar as ending
 from aleator.generate.options import GenerateOptions
 from aleator.models import config, gguf_config, refused
@@ -189,6 +190,15 @@ def chats() -> Iterator[str]:
     yield f"export {{ {', '.join(f'{v} as {k}' for k, v in names.items())} }}"
 
 
+def banned_expressions() -> Iterator[str]:
+    """The reader of banned expressions, as in src/aleator/generate/expressions.py."""
+    program = Program({}, [expressions._Reader])
+    reader, any_of = map(program.name_of, (expressions._Reader, expressions.any_of))
+    yield "import * as py from './python.js'"
+    yield from program.code
+    yield f"export {{ {reader} as Reader, {any_of} as any_of }}"
+
+
 def facts() -> dict[str, Any]:
     """Everything that is no function."""
     types = [dataclasses.asdict(t) for t in TENSOR_TYPES.values()]
@@ -234,8 +244,19 @@ def facts() -> dict[str, Any]:
             **{k: v for k, v in vars(ending).items() if type(v) is int},
             "DIGITS": [order.decode() for order in ending._DIGITS],
         },
-        "LOOPS": {"RANGES": loops.RANGES, "USUAL": loops.USUAL, "SHORT": loops.SHORT},
+        "LOOPS": {
+            "RANGES": loops.RANGES,
+            "USUAL": loops.USUAL,
+            "SHORT": loops.SHORT,
+            "STRETCH": loops.STRETCH,
+        },
         "BANS": {k: v for k, v in vars(bans).items() if type(v) is int},
+        "BAN": int(Purpose.BAN),
+        "EXPRESSIONS": {
+            **{k: v for k, v in vars(expressions).items() if type(v) is int},
+            "OVER": expressions._OVER,
+            "ANCHOR": expressions._ANCHOR.pattern,
+        },
         "REASONING_MARKS": GenerateOptions().reasoning_marks,
         "CHAT": {
             "THINKING": [dataclasses.asdict(each) for each in prompt.THINKING],
@@ -285,6 +306,7 @@ def main() -> int:
     (OUT / "facts.js").write_text("\n".join(lines) + "\n")
     (OUT / "models.js").write_text("\n".join([head, *models()]) + "\n")
     (OUT / "chats.js").write_text("\n".join([head, *chats()]) + "\n")
+    (OUT / "expression-parts.js").write_text("\n".join([head, *banned_expressions()]) + "\n")
     types = "\n".join(typescript(p) for p in ALL.values() if p.name not in ELSEWHERE)
     declared = f"{head}\nexport interface SamplingParameters {{\n{types}\n}}\n"
     (OUT / "parameters.d.ts").write_text(declared)

@@ -13,6 +13,7 @@ import dataclasses
 import inspect
 import json
 import math
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -25,11 +26,15 @@ OF_LISTS = {ast.Add: "add", ast.Mult: "multiply", ast.Mod: "remainder", ast.Pow:
 BUILTINS = {
     "range": 2, "len": 1, "tuple": 1, "list": 1, "set": 1, "any": 1, "all": 1, "sum": 1, "max": 9, "min": 9,
     "zip": 9, "enumerate": 1, "bool": 1, "int": 1, "float": 1, "float32": 1, "log": 1, "sqrt": 1,
-    "str": 1, "repr": 1,
+    "str": 1, "repr": 1, "sorted": 1, "reversed": 1,
 }  # fmt: skip
 """Python's functions in js/src/python.js, and how many arguments they may have."""
-METHODS = {"get": 2, "values": 0, "items": 0, "startswith": 1}
-"""The same of methods of Python's texts, lists and dictionaries."""
+METHODS = {
+    "get": 2, "values": 0, "items": 0, "append": 1, "startswith": 2, "isascii": 0, "isdigit": 0, "encode": 0,
+    "join": 1, "partition": 1, "union": 1, "difference": 1, "intersection": 1, "match": 2, "search": 1,
+    "sub": 2, "end": 0, "groups": 0,
+}  # fmt: skip
+"""The same of methods of Python's texts, lists, sets, dictionaries and regular expressions."""
 COMPARED = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 RESERVED = {"arguments", "default", "new", "function", "with", "var", "case", "delete"}
 KINDS = {int: "integer", float: "number", bool: "boolean", str: "string", list: "list"}
@@ -200,6 +205,8 @@ class Code:
             case ast.If(test, body, otherwise):
                 then = f"if ({self.truth(test)}) {{ {self._block(body)} }}"
                 return then + (f" else {{ {self._block(otherwise)} }}" if otherwise else "")
+            case ast.While(test, body, []):
+                return f"while ({self.truth(test)}) {{ {self._block(body)} }}"
             case ast.For(target, values, body, []):
                 head = f"for ({self.target(target)} of py.iterated({self.expression(values)}))"
                 return f"{head} {{ {self._block(body)} }}"
@@ -274,6 +281,8 @@ class Code:
                     for k, v in zip(keys, values, strict=True)
                 ]
                 return f"new Map([{', '.join(made)}])"
+            case ast.NamedExpr(target, value):
+                return f"({self.target(target)} = {self.expression(value)})"
             case ast.JoinedStr(parts):
                 return "`" + "".join(map(self._text, parts)) + "`"
             case ast.BoolOp(operator, values):
@@ -315,6 +324,8 @@ class Code:
         raise NotImplementedError(ast.dump(e))
 
     def _constant(self, value: Any) -> str:
+        if isinstance(value, re.Pattern):
+            return f"py.pattern({as_json(value.pattern)}, {as_json(bool(value.flags & re.DOTALL))})"
         if isinstance(value, type) or callable(value):
             return self.program.name_of(value)
         return as_json(value)
@@ -364,6 +375,8 @@ class Code:
 
     def _call(self, e: ast.Call) -> str:
         called = self.static(e.func)
+        if isinstance(e.func, ast.Attribute) and isinstance(self.static(e.func.value), re.Pattern):
+            return self._method(e, e.func)
         name = getattr(called, "__name__", "")
         if called is dataclasses.replace:
             return f"py.replace({self.expression(e.args[0])}, {self._members(e.keywords)})"
@@ -371,9 +384,9 @@ class Code:
             fields = [field.name for field in dataclasses.fields(called)]
             own = [ast.keyword(n, v) for n, v in zip(fields, e.args, strict=False)]
             return f"new {self.program.name_of(called)}({self._members([*own, *e.keywords])})"
+        if isinstance(called, type) and issubclass(called, BaseException):
+            return f"py.error({as_json(name)}, {', '.join(map(self.expression, e.args))})"
         if getattr(called, "__module__", "").startswith("aleator"):
-            if isinstance(called, type) and issubclass(called, BaseException):
-                return f"py.error({as_json(name)}, {', '.join(map(self.expression, e.args))})"
             new = "new " if isinstance(called, type) else ""
             return (
                 f"{new}{self.program.name_of(called)}({self._given(e, inspect.signature(called))})"

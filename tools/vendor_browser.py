@@ -42,7 +42,10 @@ PAGE = (
     Module("htm", "3.1.1", "dist/htm.mjs", "Apache-2.0"),
     Module("@preact/signals-core", "1.14.5", "dist/signals-core.mjs", "MIT"),
 )
-JAVASCRIPT = (Module("@huggingface/jinja", "0.5.11", "dist/index.js", "MIT", "jinja.js"),)
+JAVASCRIPT = (
+    Module("@huggingface/jinja", "0.5.11", "dist/index.js", "MIT", "jinja.js"),
+    Module("re2js", "2.10.0", "build/index.js", "MIT", "re2.js"),
+)
 FOLDERS = {VENDOR: PAGE, ROOT / "js/src/vendor": JAVASCRIPT}
 
 

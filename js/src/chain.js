@@ -28,7 +28,8 @@ export class Chain {
       if (!tokenizer) throw new AleatorError('ParameterError', `${constraintsOf(this.values)[0]} needs a tokenizer: give it as the option tokenizer`)
       kernels.unshift(new native.ConstraintSampler(tokenizer.grammar(this.grammar), [...tokenizer.vocabulary.eog]))
     }
-    this.kernels = new native.Chain(kernels, whole('completion', completion, 0, 2 ** 32 - 1))
+    this.completion = whole('completion', completion, 0, 2 ** 32 - 1)
+    this.kernels = new native.Chain(kernels, this.completion)
   }
   /** The token chosen from a row of logits, a Float32Array; the chain has accepted it. */
   sample(logits) {
@@ -49,6 +50,24 @@ export class Chain {
   }
   reset() {
     this.kernels.reset()
+  }
+  /** Put a sampler, which draws no random numbers, before the one at a place; it sees the tokens accepted so far. */
+  insert(i, sampler) {
+    const [name, given] = sampler.native({ seed: this.seed, ordinal: 0 })
+    this.kernels.insert(this.first + i, make(name, given))
+    this.samplers = [...this.samplers.slice(0, i), sampler, ...this.samplers.slice(i)]
+  }
+  remove(i) {
+    this.kernels.remove(this.first + i)
+    this.samplers = this.samplers.filter((_, at) => at !== i)
+  }
+  replace(i, sampler) {
+    this.insert(i, sampler)
+    this.remove(i + 1)
+  }
+  /** Among the kernels, which a grammar's is before, the place of the first sampler. */
+  get first() {
+    return this.grammar === null ? 0 : 1
   }
   /** An equal chain in the same state. */
   clone() {
@@ -80,7 +99,7 @@ export function explain(chain, logits, top = 10) {
   whole('top', top, 0)
   const copy = chain.kernels.clone()
   const candidates = new native.Candidates(Float32Array.from(logits))
-  const first = chain.grammar === null ? 0 : 1 // the grammar is before the samplers
+  const { first } = chain
   const state = (sampler, neutral) => {
     const { ids, logits: values, weights } = candidates
     const mass = weights.reduce((a, b) => a + BigInt(b), 0n)

@@ -1,8 +1,10 @@
 // A text as its tokens come: what it says, and why it ends (src/aleator/generate/completion.py).
 import { Bans } from './bans.js'
 import { GrammarCompleter } from './complete-grammar.js'
+import { BAN } from './facts.js'
 import { Healing } from './healing.js'
-import { LoopDetector } from './loops.js'
+import { LoopWatch } from './loops.js'
+import { philox } from './philox.js'
 import { binary } from './spelling.js'
 import { ReasoningBudget } from './steering.js'
 
@@ -23,7 +25,7 @@ export class Completion {
     const atStart = prompt.every((token) => tokenizer?.vocabulary.isSpecial(token)) && !skip
     this.stream = tokenizer?.stream({ atStart, shown, skip }) ?? NO_TEXT
     this.matcher = new StopMatcher(stops)
-    this.loops = loops && new LoopDetector(loops)
+    this.loops = loops && new LoopWatch(loops, chain)
     this.budget = reasoning && new ReasoningBudget(tokenizer, reasoning, prompt)
     this.banned = banned.length ? this.bans(banned, { begun, skip, strip: atStart && tokenizer.vocabulary.addSpacePrefix && !begun.length, shown }) : null
     for (const token of begun) {
@@ -34,11 +36,15 @@ export class Completion {
     }
     this.completer = completeGrammar && !reasoning && !this.banned && chain.constraint ? new GrammarCompleter(chain, tokenizer) : null
   }
-  bans(strings, { begun, skip, strip, shown = [] }) {
+  bans(bans, { begun, skip, strip, shown = [] }) {
     const { vocabulary } = this.tokenizer
     const silent = (token) => this.isEnd(token) || this.isStop(token) || (vocabulary.isSpecial(token) && !shown.includes(token))
     const bytesOf = (token) => (silent(token) ? '' : binary(vocabulary.bytes(token)))
-    return new Bans(strings, { bytesOf, size: vocabulary.size, begun, skip, strip })
+    const coin = (place) => {
+      const [low, up] = philox([0, place, 0, (BAN * 2 ** 28 + this.chain.completion) >>> 0], BigInt(this.chain.seed))
+      return Number((BigInt(up) << 32n) | BigInt(low)) / 2 ** 64
+    }
+    return new Bans(bans, { bytesOf, size: vocabulary.size, coin, begun, skip, strip })
   }
   /** The logits to draw from. */
   allowed(row) {
@@ -75,7 +81,7 @@ export class Completion {
     let ready = [token]
     if (banned) {
       let over = this.endsWith(token, used)
-      for (let n; (n = banned.take(token, row)); ) {
+      for (let n; (n = banned.take(token, row, over)); ) {
         const gone = banned.back(n)
         chain.rollback(n)
         forget += n - 1
@@ -121,6 +127,7 @@ export class Completion {
   end() {
     const { matcher } = this
     const { constraint } = this.chain
+    this.loops?.end()
     const rest = ['eog', 'grammar', 'stop_token'].includes(this.stopReason) ? matcher.push(this.stream.flush()) : ''
     if (matcher.matched !== null) this.stopReason = 'stop'
     if (constraint) this.complete = this.stopReason === 'eog' || (this.stopReason !== 'stop' && constraint.complete)

@@ -146,6 +146,8 @@ export interface ChatGeneration extends Generation {
   deltas(): AsyncIterable<Delta>
 }
 
+export type BannedExpression = string | [string, number] | { regex: string; probability?: number }
+
 export interface GenerateOptions extends SamplingParameters {
   preset?: string
   maxTokens?: number
@@ -161,8 +163,11 @@ export interface GenerateOptions extends SamplingParameters {
   completeGrammar?: boolean
   /** Take back the prompt's last tokens that a longer token begins with, and write them anew; not with a grammar. */
   heal?: boolean
-  /** End a text whose last tokens are so many repeats of one cycle, and so many tokens: { repeats: 4, min_tokens: 64 }. */
-  stopLoops?: { repeats?: number; min_tokens?: number } | number[] | string | null
+  /**
+   * End a text whose last tokens are so many repeats of one cycle, and so many tokens: { repeats: 4, min_tokens: 64 }; with a
+   * temperature, go on at that `for` so many tokens.
+   */
+  stopLoops?: { repeats?: number; min_tokens?: number; temperature?: number; for?: number } | number[] | string | null
   /** Tokens of reasoning at most; after these its end is forced.  -1 or null: no limit. */
   reasoningBudget?: number | null
   /** Text that ends reasoning whose budget is spent, before its end. */
@@ -173,6 +178,8 @@ export interface GenerateOptions extends SamplingParameters {
   reasoningMarks?: [string, string]
   /** Texts that never occur: where one does, its tokens are taken back and drawn anew. */
   bannedStrings?: string | string[]
+  /** The same of matches of regular expressions, as RE2 reads them; with a probability, of some matches. */
+  bannedRegex?: BannedExpression | BannedExpression[] | null
 }
 
 export interface ChatOptions extends Omit<GenerateOptions, 'parseSpecial' | 'suffix' | 'heal'> {

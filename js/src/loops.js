@@ -1,10 +1,15 @@
 // Finds the token at which a text has begun to repeat the same few tokens (src/aleator/generate/loops.py).
-import { LOOPS } from './facts.js'
+import { LOOPS, PARAMETERS, Temperature } from './facts.js'
 import { AleatorError } from './native.js'
 
-const { RANGES, USUAL, SHORT } = LOOPS
+const { RANGES, USUAL, SHORT, STRETCH } = LOOPS
+const NEUTRAL = Object.fromEntries(Temperature.parameters.map((name) => [name, PARAMETERS[name].neutral]))
+const wrong = (why) => new AleatorError('ParameterError', why)
 
-/** `stopLoops` as [repeats, min_tokens]: of an object, of two numbers, or of either as JSON; "4,64" too. */
+/**
+ * `stopLoops` as [repeats, min_tokens], or with temperature and for: of an object, of numbers, or of either as JSON; "4,64"
+ * too.
+ */
 export function loopLimits(given) {
   const shown = (JSON.stringify(given) ?? String(given)).slice(0, 80)
   let value = given
@@ -15,19 +20,64 @@ export function loopLimits(given) {
       value = null
     }
   }
-  const names = Object.keys(USUAL)
-  const isObject = typeof value === 'object' && value !== null && !Array.isArray(value)
-  if ((isObject && ('temperature' in value || 'for' in value)) || (Array.isArray(value) && value.length === 4))
-    throw new AleatorError('ParameterError', "stopLoops: going on at another temperature is available in Python's package: give repeats and min_tokens")
-  if (isObject) value = Object.keys(value).every((name) => names.includes(name)) ? names.map((name) => ({ ...USUAL, ...value })[name]) : null
-  if (!Array.isArray(value) || value.length !== 2)
-    throw new AleatorError('ParameterError', `stopLoops=${shown}: give repeats and min_tokens, as in ${JSON.stringify(USUAL)}`)
-  names.forEach((name, i) => {
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) {
+    const usual = Object.hasOwn(value, 'temperature') ? { ...USUAL, temperature: null, for: STRETCH } : USUAL
+    const known = Object.keys(value).every((name) => Object.hasOwn(usual, name))
+    value = known ? Object.keys(usual).map((name) => ({ ...usual, ...value })[name]) : null
+  }
+  if (!Array.isArray(value) || ![2, 4].includes(value.length))
+    throw wrong(`stopLoops=${shown}: give repeats and min_tokens, as in ${JSON.stringify(USUAL)}, and to go on at another temperature also temperature and for ([4, 64, 1.5, 32])`)
+  value.forEach((number, i) => {
+    const name = Object.keys(RANGES)[i]
     const [low, high] = RANGES[name]
-    if (!Number.isInteger(value[i]) || value[i] < low || value[i] > high)
-      throw new AleatorError('ParameterError', `stopLoops: ${name}=${String(value[i])} is out of range: give an integer, ${low} to ${high} (default: ${USUAL[name]})`)
+    const isNumber = name === 'temperature' ? typeof number === 'number' : Number.isInteger(number)
+    if (isNumber && number >= low && number <= high) return
+    const usual = name in USUAL ? ` (default: ${USUAL[name]})` : ''
+    throw wrong(`stopLoops: ${name}=${String(number)} is out of range: give ${name === 'temperature' ? 'a number' : 'an integer'}, ${low} to ${high}${usual}`)
   })
   return value
+}
+
+/** Check that a chain's temperature can rise as limits say. */
+export function checkStretch(limits, { temperature }) {
+  const raised = limits?.[2]
+  if (raised <= temperature) throw wrong(`stopLoops: temperature=${raised} is not above the request's, ${temperature}: give more`)
+}
+
+/** Watches for loops as limits say: ends the text, or raises the chain's temperature for a stretch. */
+export class LoopWatch {
+  constructor(limits, chain) {
+    checkStretch(limits, chain.values)
+    const [, , raised = null, stretch = 0] = limits
+    Object.assign(this, { limits, chain, raised, stretch, detector: new LoopDetector(limits), left: 0 })
+    this.usual = [] // the chain's own samplers at places that the stretch has changed; null: none was there
+  }
+  /** Take in a token; whether the text ends with it. */
+  push(token) {
+    const looping = this.detector.push(token) > 0
+    if (looping && this.raised !== null) {
+      this.detector = new LoopDetector(this.limits) // only later tokens count
+      if (!this.left) this.raise()
+      this.left = this.stretch
+    } else if (this.left && !--this.left) this.end()
+    return looping && this.raised === null
+  }
+  raise() {
+    const { chain, raised: temperature } = this
+    const hot = (each) => Object.assign(new Temperature(), each, { temperature })
+    const last = chain.samplers.length - 1
+    this.usual = [...chain.samplers.entries()].filter(([, each]) => each instanceof Temperature)
+    for (const [i, each] of this.usual) chain.replace(i, hot(each))
+    if (this.usual.length) return
+    chain.insert(last, hot(NEUTRAL))
+    this.usual = [[last, null]]
+  }
+  /** Restore the chain's own temperature. */
+  end() {
+    for (const [i, each] of this.usual) each ? this.chain.replace(i, each) : this.chain.remove(i)
+    this.usual = []
+    this.left = 0
+  }
 }
 
 /** Says after each token whether the text ends with a cycle of tokens, repeated often enough; how it does: loops.py. */

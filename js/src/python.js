@@ -24,6 +24,8 @@ export function item(value, key) {
   if (found === undefined) throw new RangeError(`there is no item ${String(key)}`)
   return found
 }
+export const sorted = (values) => [...iterated(values)].sort((a, b) => (a < b ? -1 : a > b ? 1 : 0))
+export const reversed = (values) => [...iterated(values)].reverse()
 export const len = (value) => (value instanceof Map ? value.size : value.length)
 export function equal(a, b) {
   if (Array.isArray(a) && Array.isArray(b)) return a.length === b.length && a.every((each, i) => equal(each, b[i]))
@@ -105,5 +107,35 @@ const METHODS = {
   get: (all, key, otherwise = null) => all.get(key) ?? otherwise,
   values: (all) => [...all.values()],
   items: (all) => [...all.entries()],
-  startswith: (text, start) => text.startsWith(start),
+  append: (all, value) => void all.push(value),
+  startswith: (text, start, at = 0) => text.startsWith(start, at),
+  isascii: (text) => /^[\0-\x7f]*$/.test(text),
+  isdigit: (text) => /^\d+$/.test(text),
+  encode: (text) => new TextEncoder().encode(text),
+  join: (between, texts) => iterated(texts).join(between),
+  partition(text, mark) {
+    const at = text.indexOf(mark)
+    return at < 0 ? [text, '', ''] : [text.slice(0, at), mark, text.slice(at + mark.length)]
+  },
+  union: (a, b) => set([...iterated(a), ...iterated(b)]),
+  difference: (a, b) => iterated(a).filter((each) => !contains(b, each)),
+  intersection: (a, b) => iterated(a).filter((each) => contains(b, each)),
+  match: (pattern, text, at = 0) => found(pattern.begins, text, at),
+  search: (pattern, text) => found(pattern.within, text, 0),
+  sub: (pattern, make, text) => text.replace(pattern.all, (...given) => make(given.slice(0, given.findIndex((each) => typeof each === 'number')).map(absent))),
+  end: (match) => match.end,
+  groups: (match) => match.slice(1),
 }
+
+/** A regular expression; all: its points are line ends too. */
+export function pattern(source, all) {
+  const flags = all ? 'su' : 'u'
+  const written = source.replaceAll('\\Z', '$')
+  return { begins: new RegExp(written, `${flags}y`), within: new RegExp(written, `${flags}g`), all: new RegExp(written, `${flags}g`) }
+}
+function found(expression, text, at) {
+  expression.lastIndex = at
+  const match = expression.exec(text)
+  return match && Object.assign(match.map(absent), { end: expression.lastIndex })
+}
+const absent = (group) => group ?? null

@@ -26,7 +26,7 @@ export class ReasoningBudget {
   /** The token that is forced now; null: the chain draws it. */
   next() {
     const spent = this.inside && !this.over && this.n >= this.budget
-    if (spent && !this.forced.length && whole(this.text) && (this.n >= this.budget + this.grace || sentenceEnded(this.text))) this.forced = [...this.endTokens]
+    if (spent && !this.forced.length && endsWhole(this.text) && (this.n >= this.budget + this.grace || sentenceEnded(this.text))) this.forced = [...this.endTokens]
     return this.forced[0] ?? null
   }
   /** Take in a token, drawn or forced, with its bytes. */
@@ -60,7 +60,7 @@ function sentenceEnded(text) {
 }
 
 /** Whether a text ends with a complete character. */
-function whole(text) {
+export function endsWhole(text) {
   const decoder = new TextDecoder('utf-8', { fatal: true })
   try {
     decoder.decode(Uint8Array.from(text, (each) => each.charCodeAt()), { stream: true })

@@ -1,4 +1,5 @@
 // Options of a text beside sampling parameters (src/aleator/generate/options.py).
+import { Strings, searchers } from './expressions.js'
 import { REASONING_MARKS } from './facts.js'
 import { loopLimits } from './loops.js'
 import { AleatorError, whole, wrong } from './native.js'
@@ -7,14 +8,15 @@ const isTexts = (value) => value.every((each) => typeof each === 'string' && eac
 const most = 2 ** 31 - 1
 
 /** What a text's options are, checked; `rest`: what is no option of it; tokenizer: null without a vocabulary. */
-export function textOptions(tokenizer, { maxTokens = Infinity, stop = [], signal, heal = false, completeGrammar, stopLoops, reasoningBudget, reasoningBudgetMessage = '', reasoningBudgetGrace = 0, reasoningMarks = REASONING_MARKS, bannedStrings = [], ...rest }) {
+export function textOptions(tokenizer, { maxTokens = Infinity, stop = [], signal, heal = false, completeGrammar, stopLoops, reasoningBudget, reasoningBudgetMessage = '', reasoningBudgetGrace = 0, reasoningMarks = REASONING_MARKS, bannedStrings = [], bannedRegex = [], ...rest }) {
   const stops = [stop].flat()
   if (maxTokens !== Infinity) whole('maxTokens', maxTokens, 0)
   if (!isTexts(stops)) throw wrong('stop', stop, 'give strings of at least one character')
   if (signal !== undefined && typeof signal?.aborted !== 'boolean') throw wrong('signal', signal, 'give an AbortSignal')
   for (const [name, value] of Object.entries({ heal, completeGrammar: completeGrammar ?? true })) if (typeof value !== 'boolean') throw wrong(name, value, 'give true or false')
-  const banned = [bannedStrings].flat()
-  if (!isTexts(banned)) throw wrong('bannedStrings', bannedStrings, 'give strings of at least one character')
+  const strings = [bannedStrings].flat()
+  if (!isTexts(strings)) throw wrong('bannedStrings', bannedStrings, 'give strings of at least one character')
+  const banned = [...searchers(bannedRegex ?? []), ...(strings.length ? [new Strings(strings)] : [])]
   const made = { maxTokens, stops, signal, heal, completeGrammar, banned, loops: null, reasoning: null }
   if ((stopLoops ?? null) !== null) made.loops = loopLimits(stopLoops)
   if (typeof reasoningBudgetMessage !== 'string' || !reasoningBudgetMessage.isWellFormed?.() && /\p{Surrogate}/u.test(reasoningBudgetMessage)) throw wrong('reasoningBudgetMessage', reasoningBudgetMessage, 'give a text')
@@ -26,10 +28,11 @@ export function textOptions(tokenizer, { maxTokens = Infinity, stop = [], signal
       if (reasoningBudgetMessage.includes(text)) throw wrong('reasoningBudgetMessage', reasoningBudgetMessage, `it has ${JSON.stringify(text)} in it, which ends the reasoning or the text: leave it out`)
     made.reasoning = { budget, message: reasoningBudgetMessage, grace: reasoningBudgetGrace, marks: reasoningMarks }
   }
-  if (completeGrammar && (made.reasoning || banned.length)) throw wrong('completeGrammar', true, 'not with reasoningBudget or bannedStrings, which choose tokens themselves: leave one out')
-  if (made.reasoning && banned.length) throw wrong('bannedStrings', bannedStrings, 'not with reasoningBudget, as what is forced cannot be drawn anew: leave one out')
+  if (completeGrammar && (made.reasoning || banned.length)) throw wrong('completeGrammar', true, 'not with reasoningBudget, bannedStrings or bannedRegex, which choose tokens themselves: leave one out')
+  const [ban, value] = strings.length ? ['bannedStrings', bannedStrings] : ['bannedRegex', bannedRegex]
+  if (made.reasoning && banned.length) throw wrong(ban, value, 'not with reasoningBudget, as what is forced cannot be drawn anew: leave one out')
   if (heal && made.reasoning) throw wrong('heal', true, 'not with reasoningBudget, as both say what the first tokens are: leave one out')
-  const texts = { stop: stops.length, heal, reasoningBudget: made.reasoning, bannedStrings: banned.length }
+  const texts = { stop: stops.length, heal, reasoningBudget: made.reasoning, bannedStrings: strings.length, bannedRegex: banned.length }
   const needs = tokenizer ? undefined : Object.keys(texts).find((name) => texts[name])
   if (needs) throw new AleatorError('TokenizerError', `${needs}: the model has no vocabulary (tokenizer.ggml.model): leave it out`)
   return { options: made, rest }

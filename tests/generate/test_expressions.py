@@ -142,6 +142,7 @@ def test_lengths() -> None:
         (r"[^a]\p{Greek}?", 1, 8),
         (r"\Q{2}\E{2}", 4, 4),
         ("(ab){0}c", 1, 1),
+        ("(?:a+){0}c", 1, 1),
     ):
         part, _ = read(source)
         assert (part.shortest, part.longest) == (shortest, longest), source

@@ -34,6 +34,14 @@ def test_sizes() -> None:
         assert refused.value.parameter == "cache_ram"
 
 
+def test_python_in_a_page_has_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aleator.generate.options.ALONE", True)
+    assert check_threads("n_threads", 1) == 1
+    said = "n_threads=4 is out of range: give 1, as Python in a page"
+    with pytest.raises(ParameterError, match=said):
+        check_threads("n_threads", 4)
+
+
 def test_threads_of_this_machine_and_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     for cores in (3, None):
         monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)

@@ -96,12 +96,16 @@ NAMES = {
     "reasoning_budget_grace": "reasoningBudgetGrace",
     "reasoning_marks": "reasoningMarks",
     "banned_strings": "bannedStrings",
+    "banned_regex": "bannedRegex",
 }
 """Options of texts, and what the package calls them."""
 STEERING: tuple[Case, ...] = (
     {"heal": True},
     {"stop_loops": [2, 6]},
+    {"stop_loops": [2, 4, 50.5, 3]},
     {"banned_strings": ["the", " my", "e\n"]},
+    {"banned_regex": [r"\bth[a-z]{1,4}\b", "(?i)o$"]},
+    {"banned_regex": [["[aeiou][^a-z]", 0.5], ["\n.", 0.9]]},
     {"reasoning_budget": 4, "reasoning_marks": ["\n", "!"]},
 )
 

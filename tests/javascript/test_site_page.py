@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import site_page
@@ -13,7 +15,7 @@ from aleator.generate.cache_script import EXAMPLE
 from aleator.models.hub.bundled import bundled_model
 from aleator.server.playground.cells import frames
 from tests.javascript import firefox
-from tests.javascript.site_window import CUT, RANGED, SLOW, Handler, Served, Window, link
+from tests.javascript.site_window import CUT, RANGED, SLOW, TEXT, Handler, Served, Window, link
 from tests.playground import browser as chromium
 
 
@@ -218,10 +220,29 @@ def test_a_download_comes_in_ranges_and_is_kept(
     assert len(Handler.ranges) == 5
 
 
+def test_a_link_holds_bans_and_loops(
+    window: Window, served: Served, model: aleator.LanguageModel
+) -> None:
+    pytest.importorskip("re2")
+    options: dict[str, Any] = {
+        "banned_regex": [r"\bm[a-z]{1,3}\b|(?m:^)[A-C]", {"regex": "[ou]", "probability": 0.5}],
+        "stop_loops": {"repeats": 2, "min_tokens": 2, "temperature": 3.5, "for": 4},
+    }
+    made = model.generate(TEXT["prompt"], preset="llama.cpp", seed=7, max_tokens=16, **options)
+    texts = [{**TEXT, "parent": None, **options}]
+    window.open(served.address + link(options=options, texts=texts))
+    window.shows("ended by: length")
+    shown = [model.vocab.token_bytes(token).decode() for token in made.tokens]
+    assert window.tokens() == [each.replace("\n", "↵") for each in shown]
+    for name, given in options.items():
+        value = f"return document.querySelector('input[aria-label={name}]').value"
+        assert json.loads(window.script(value)) == given
+
+
 def test_what_needs_a_server_says_so(window: Window, served: Served) -> None:
     window.open(served.address)
-    window.shows("Write a text")
-    told = "return document.querySelector('.parameter [aria-label=banned_regex]').textContent"
+    window.press("Chain")
+    told = "return document.querySelector('.parameter [aria-label=phases]').textContent"
     assert "needs aleator playground" in window.script(told)
 
 

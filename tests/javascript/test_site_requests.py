@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from hashlib import blake2b
@@ -146,6 +147,9 @@ WITH_OPTIONS: list[dict[str, Any]] = [
     {"messages": [{"role": "user", "content": "Who's there?"}], "stop_loops": [2, 4], "top_k": 2},
     {"prompt": "ROMEO:", "banned_strings": ["the", "e\n", " my", "I"], "max_tokens": 40},
     {"prompt": "ROMEO:", "banned_strings": ["a", "o", "I would not have been"], "top_k": 4},
+    {"prompt": "ROMEO:", "banned_regex": [r"\b[a-n]{1,9}\b", {"regex": "[ou]", "probability": 0.5}]},
+    {"prompt": "ROMEO:\n", "stop_loops": "2,2,1.5,3", "temperature": 0, "max_tokens": 30},
+    {"prompt": "ROMEO:\n", "stop_loops": [2, 1, 9, 4], "mirostat": 2, "top_k": 2, "max_tokens": 30},
 ]  # fmt: skip
 
 
@@ -153,6 +157,8 @@ WITH_OPTIONS: list[dict[str, Any]] = [
 def test_texts_with_options_are_those_of_the_server(
     ask: Ask, client: Client, options: dict[str, Any]
 ) -> None:
+    if "banned_regex" in options:
+        pytest.importorskip("re2")
     body = {"seed": 7, "max_tokens": 14, "top": 3, **options}
     beginning = ("prompt", "messages", "heal")
     more = {k: v for k, v in body.items() if k not in beginning} | {"parent": 0, "max_tokens": 6}
@@ -164,6 +170,26 @@ def test_texts_with_options_are_those_of_the_server(
     server = Server(client)
     for each, mine in zip(asked, ask(asked), strict=True):
         assert told(mine) == told(server.ask(**each))
+
+
+@pytest.mark.parametrize("sampling", [{"temperature": 0}, {"mirostat": 2, "top_k": 2}], ids=str)
+def test_steps_after_loops_have_another_temperature(
+    ask: Ask, client: Client, sampling: dict[str, Any]
+) -> None:
+    body = {"seed": 7, "stop_loops": "2,2,9,5", "top": 3, "max_tokens": 20, **sampling}
+    asked: list[dict[str, Any]] = [
+        {"method": "POST", "path": "/texts", "body": each}
+        for each in ({**body, "prompt": "ROMEO: ay ay ay ay"}, {**body, "parent": 0, "at": 16})
+    ]
+    for text, step in itertools.product((0, 1), range(20)):
+        path = f"/texts/{{{text}}}/step"
+        asked.append({"method": "POST", "path": path, "body": {"step": step, "top": 2}})
+    server, seen = Server(client), set()
+    for each, mine in zip(asked, ask(asked), strict=True):
+        assert told(mine) == told(server.ask(**each))
+        if "step" in each["path"]:
+            seen.add(next(s["label"] for s in mine["stages"] if s["name"] == "temperature"))
+    assert len(seen) == 2
 
 
 def test_conversations_are_those_of_the_server(ask: Ask, client: Client) -> None:
@@ -209,7 +235,7 @@ def test_what_cannot_be_is_told(ask: Ask) -> None:
         ("/texts", {"prompt": "x", "stop": ["ay", ""]}, "stop"),
         ("/texts", {"prompt": "x", "stop": 5}, "stop"),
         ("/texts", {"prompt": "x", "stop_loops": [1, 2]}, "stop_loops"),
-        ("/texts", {"prompt": "x", "stop_loops": {"temperature": 2}}, "stop_loops"),
+        ("/texts", {"prompt": "x", "stop_loops": {"temperature": 0.1}}, "stop_loops"),
         ("/texts", {"prompt": "x", "heal": 1}, "heal"),
         ("/texts", {"prompt": "x", "heal": True, "grammar": 'root ::= "a"'}, "heal"),
         ("/texts", {"messages": [{"role": "user", "content": "a"}], "heal": True}, "heal"),
@@ -224,7 +250,7 @@ def test_what_cannot_be_is_told(ask: Ask) -> None:
             "reasoning_budget_message",
         ),
         ("/texts", {"prompt": "x", "banned_strings": [5]}, "banned_strings"),
-        ("/texts", {"prompt": "x", "banned_regex": ["a"]}, "banned_regex"),
+        ("/texts", {"prompt": "x", "banned_regex": ["a*"]}, "banned_regex"),
         ("/texts", {"prompt": [99999]}, "prompt"),
         ("/texts", {"prompt": {}}, "prompt"),
         ("/texts", {"parent": "none"}, "id"),

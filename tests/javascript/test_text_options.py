@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 import aleator
-from aleator.generate.loops import LoopDetector
+from aleator.generate.loops import LoopDetector, LoopWatch
 from aleator.models.hub.bundled import bundled_model
+from aleator.samplers import SamplingParams
 from tests.javascript.conftest import PACKAGE, ROOT, Run
 from tests.javascript.random_cases import NAMES, told_of
 
@@ -52,6 +53,12 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
         {"banned_strings": ["I would not be so long to", "ll th"], "top_k": 3, "ignore_eos": True},
     ),
     ("ROMEO:\n" * 40, {"banned_strings": ["a", "\n\n", "lo"], "seed": 8}),
+    ("ROMEO:", {"stop_loops": {"repeats": 2, "min_tokens": 4, "temperature": 1.5}, "top_k": 2}),
+    ("ROMEO:", {"stop_loops": [2, 3, 50, 2], "temperature": 0.3, "dynatemp_range": 0.2}),
+    ("ROMEO:", {"stop_loops": "2,1,1.5,3", "samplers": "top_k", "top_k": 2}),
+    ("ROMEO:", {"stop_loops": "2,3,9,4", "preset": "greedy", "mirostat": 2}),
+    ("ROMEO:", {"stop_loops": [2, 2, 3.0, 5], "grammar": 'root ::= ([a-c]+ " ")+'}),
+    ("ROMEO:", {"stop_loops": [2, 2, 9.0, 5], "banned_regex": "[aeo] ", "top_k": 3}),
     ("<think>", {"reasoning_budget": 2, "grammar": 'root ::= [^<]* "</think>" [a-z]+ "."'}),
 ]
 
@@ -88,14 +95,46 @@ def test_loops_end_where_they_do_here(run: Run, repeats: int, least: int) -> Non
         assert periods == [detector.push(token) for token in text]
 
 
+@pytest.mark.parametrize("order", ["temperature;top_k", "top_k", "temperature;top_k;temperature"])
+def test_loops_raise_the_temperature_where_they_do_here(run: Run, order: str) -> None:
+    r, limits = random.Random(4), (2, 3, 1.5, 4)
+    tokens = [r.choice((0, 0, 0, 1, 2)) for _ in range(300)]
+    given: dict[str, Any] = {"samplers": order.split(";"), "top_k": 3}
+    given |= {"temperature": 0.5} if "temperature" in order else {}
+    code = f"""(async () => {{
+      const {{ LoopWatch }} = await import({(PACKAGE / "loops.js").as_uri()!r})
+      const chain = new Chain({json.dumps(given)})
+      const watch = new LoopWatch({list(limits)}, chain)
+      const own = ({{ constructor, temperature }}) => (constructor.sampler === 'temperature' ? temperature : 0)
+      const seen = () => chain.samplers.map(own)
+      const made = {tokens}.map((token) => [watch.push(token), seen()])
+      watch.end()
+      return [...made, seen()]
+    }})()"""
+    chain = SamplingParams(seed=1, **given).chain()
+    own = given.get("temperature", 1.0)
+    watch = LoopWatch(limits, chain, own)
+
+    def seen() -> list[float]:
+        return [getattr(each, "temperature", 0) for each in chain]
+
+    expected: list[Any] = [[watch.push(token), seen()] for token in tokens]
+    watch.end()
+    assert run("value", [{"code": code}]) == [[*expected, seen()]]
+    assert {max(each) for _, each in expected} == {1.5, own if "temperature" in order else 0}
+
+
 REFUSED = {
     "{ stopLoops: { repeats: 1 } }": "repeats=1 is out of range",
     "{ stopLoops: [4, 5000] }": "min_tokens=5000 is out of range",
     "{ stopLoops: [4, 1.5] }": "min_tokens=1.5 is out of range",
     "{ stopLoops: '[4' }": "stopLoops=",
     "{ stopLoops: { repeat: 4 } }": "stopLoops=",
-    "{ stopLoops: { temperature: 2 } }": "another temperature",
-    "{ stopLoops: [4, 64, 1.5, 32] }": "another temperature",
+    "{ stopLoops: { temperature: 0.5 } }": "temperature=0.5 is not above the request's",
+    "{ stopLoops: [4, 64, 1.5, 0] }": "for=0 is out of range",
+    "{ stopLoops: [4, 64, '2', 9] }": "temperature=2 is out of range",
+    "{ stopLoops: { for: 3 } }": "stopLoops=",
+    "{ stopLoops: [4, 64, 2] }": "stopLoops=",
     "{ heal: 'yes' }": "heal=",
     "{ heal: true, grammar: 'root ::= \"a\"' }": "heal=true",
     "{ heal: true, reasoningBudget: 3 }": "heal=true",
@@ -158,7 +197,9 @@ def test_what_is_wrong_is_refused_by_name(run: Run) -> None:
         assert said in each["message"]
 
 
-@pytest.mark.parametrize("name", ["stop", "heal", "reasoningBudget", "bannedStrings"])
+@pytest.mark.parametrize(
+    "name", ["stop", "heal", "reasoningBudget", "bannedStrings", "bannedRegex"]
+)
 def test_texts_need_a_vocabulary(run: Run, name: str) -> None:
     given = json.dumps({name: {"heal": True, "reasoningBudget": 0}.get(name, "a")})
     code = f"""(async () => {{

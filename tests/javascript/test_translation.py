@@ -78,6 +78,34 @@ def chosen(n: int) -> Any:
     return [wide.twice, wide.parts[-1], table["b"], table.get("c", 5), None if n else 1]
 
 
+WORDS = re.compile(r"([a-z]+)(=)?|(?:\d)\Z", re.DOTALL)
+
+
+def doubled(found: re.Match[str]) -> str:
+    return found[0] if found[2] is None else found[1] + found[1]
+
+
+def parsed(n: int) -> Any:
+    made: list[Any] = []
+    at, text = 0, "a=bc d=\U0001f600 7"
+    while at < len(text):
+        if found := WORDS.match(text, at):
+            made.append([*found.groups(), found[0]])
+            at = found.end()
+        else:
+            at += 1
+    name, sign, rest = text.partition("=")
+    none = "abc".partition("=")
+    return [*made, WORDS.sub(doubled, text), name, sign, rest, list(none), bool(WORDS.search("A7"))]
+
+
+def characters(n: int, few: frozenset[str] = frozenset()) -> Any:
+    flags = few.union("ims").difference("m")
+    texts = ["".join(sorted(flags)), "-".join(reversed(["a", "b"])), "abc".startswith("b", 1)]
+    kinds = ["a\u00e9".isascii(), "7".isdigit(), "".isdigit(), len("\U0001f600".encode())]
+    return [*texts, *kinds, sorted(flags.intersection("is")), int("12"), int(n == 7)]
+
+
 def absent_item(n: int) -> Any:
     return (1, 2)[n]
 
@@ -180,7 +208,9 @@ def in_node(function: Any, n: int, program: Program | None = None) -> Any:
     return json.loads(done.stdout) if done.returncode == 0 else done.stderr
 
 
-@pytest.mark.parametrize("function", [lists, numbers, of_keys, pairs, last, texts, chosen])
+@pytest.mark.parametrize(
+    "function", [lists, numbers, of_keys, pairs, last, texts, chosen, parsed, characters]
+)
 def test_results_are_those_of_python(function: Callable[[int], Any]) -> None:
     assert in_node(function, 7) == json.loads(json.dumps(function(7)))
 
@@ -192,7 +222,8 @@ def test_results_of_parsers_are_those_of_python(function: Callable[[int], Any]) 
 
 
 @pytest.mark.parametrize(
-    "function", [absent_item, absent_key, other_lengths, greatest_of_none, none_and_one]
+    "function",
+    [absent_item, absent_key, other_lengths, greatest_of_none, none_and_one],
 )
 def test_what_raises_in_python_throws(function: Callable[[int], Any]) -> None:
     with pytest.raises((LookupError, TypeError, ValueError)):
@@ -266,9 +297,11 @@ def kind(n: int) -> Any:
     return Other.of is int and n
 
 
-def while_loop(n: int) -> Any:
+def otherwise(n: int) -> Any:
     while n > 3:
         n -= 1
+    else:
+        n += 1
     return n
 
 
@@ -280,7 +313,7 @@ def after_init(n: int) -> Any:
     return Checked(n).n
 
 
-WRONG = [steps, beginning, least, loose, rounded, replaced, named, spread, inner, kind, while_loop]
+WRONG = [steps, beginning, least, loose, rounded, replaced, named, spread, inner, kind, otherwise]
 
 
 @pytest.mark.parametrize("function", [*WRONG, static_member, after_init])

@@ -19,6 +19,7 @@ model.cache({ typeK: 'Q8_0' })
 const whole: boolean | null = model.generate('a', { json_schema: { type: 'object' }, completeGrammar: false }).complete
 model.generate('a', { heal: true, stopLoops: { repeats: 4 }, reasoningBudget: 9, reasoningMarks: ['<a>', '</a>'] })
 model.generate('a', { bannedStrings: ['b'] })
+model.generate('a', { bannedRegex: ['b', ['c', 0.5], { regex: 'd', probability: 0.5 }], stopLoops: { temperature: 1.5, for: 9 } })
 new Chain({ regex: 'a+' }, { tokenizer: model.tokenizer })
 new Chain({ grammar: gbnf(true), json_schema: String(whole) })
 // @ts-expect-error a schema is no number

@@ -1,6 +1,7 @@
 """What a browser's Python and this one must print alike: draws, logits, texts, an error."""
 
 import hashlib
+import sys
 from typing import Any
 
 import numpy as np
@@ -45,3 +46,7 @@ try:
     aleator.SamplingParams(top_p=2)
 except aleator.ParameterError as error:
     print(error)
+try:
+    aleator.load(n_threads=4 if sys.platform == "emscripten" else 2**20)
+except aleator.ParameterError as error:
+    print(str(error).split("=")[0], "give" in str(error))

@@ -17,11 +17,12 @@ import { RequestError, Texts } from "./texts.js";
 const MOST_TEXT = 2000;
 const ELSEWHERE = "needs aleator playground on a computer: not in a page alone";
 /** What a page without a server lacks, by name of parameter or option. */
-const lacking = Object.fromEntries(["phases", "watermark_key_file", "banned_regex"].map((name) => [name, ELSEWHERE]));
+const lacking = Object.fromEntries(["phases", "watermark_key_file"].map((name) => [name, ELSEWHERE]));
 /** Options of a text that are understood here, by the names that the package gives them. */
 const OPTIONS = {
   maxTokens: "max_tokens", stop: "stop", stopLoops: "stop_loops", heal: "heal", reasoningBudget: "reasoning_budget",
   reasoningBudgetMessage: "reasoning_budget_message", reasoningBudgetGrace: "reasoning_budget_grace", reasoningMarks: "reasoning_marks", bannedStrings: "banned_strings",
+  bannedRegex: "banned_regex",
 };
 
 /** A model, and the texts that it wrote. */
@@ -109,12 +110,14 @@ export class Engine {
   }
 
   begin({ own, sampling }) {
-    if (given(own, "prompt", "messages", "parent") === "parent")
-      return { options: optionsOf(own, this.model.tokenizer), text: this.texts.branch(this.texts.find(own.parent), own.at, own.token, sampling) };
+    if (given(own, "prompt", "messages", "parent") === "parent") {
+      const options = optionsOf(own, this.model.tokenizer);
+      return { options, text: renamed(() => this.texts.branch(this.texts.find(own.parent), own.at, own.token, sampling, options)) };
+    }
     const { tokens, options, shown } = this.beginning(own);
     if (options.heal && (sampling.grammar ?? null) !== null) throw new RequestError("heal=true: not with a grammar, as both say what the first tokens are", "heal");
     const [left, taken] = options.heal ? takeBack(tokens, this.model.tokenizer) : [tokens, []];
-    return { options, text: Object.assign(this.texts.begin(left, sampling), { taken, shown }) };
+    return { options, text: Object.assign(renamed(() => this.texts.begin(left, sampling, options)), { taken, shown }) };
   }
 
   /** The tokens of a prompt or a conversation, the options of a text, and control tokens that are part of it. */
@@ -266,11 +269,16 @@ const BOUNDS = { max_tokens: [0, 2 ** 31 - 1], at: [0, 2 ** 31 - 1], token: [0, 
 /** A text's options, of a body's fields; errors have the names of these. */
 function optionsOf(own, tokenizer) {
   const given = Object.entries(OPTIONS).map(([name, field]) => [name, own[field]]);
+  return renamed(() => textOptions(tokenizer, Object.fromEntries(given.filter(([, value]) => value !== undefined))).options);
+}
+
+/** What work gives; an error that begins with the package's name of an option has the field's in place of it. */
+function renamed(work) {
   try {
-    return textOptions(tokenizer, Object.fromEntries(given.filter(([, value]) => value !== undefined))).options;
+    return work();
   } catch (error) {
     const [name] = /^\w*/.exec(error.message);
-    throw new RequestError(error.message.replace(name, OPTIONS[name]), OPTIONS[name]);
+    throw Object.hasOwn(OPTIONS, name) ? new RequestError(error.message.replace(name, OPTIONS[name]), OPTIONS[name]) : error;
   }
 }
 

@@ -2,6 +2,7 @@
  *  (src/aleator/server/playground/recording.py). */
 
 import { Completion, following, pause } from "../aleator/completion.js";
+import { LoopWatch, checkStretch } from "../aleator/loops.js";
 
 const LIMIT = 256 << 20;
 const MOST_TEXTS = 512;
@@ -44,9 +45,10 @@ export const adapts = (chain) => chain.samplers.some((sampler) => ["mirostat", "
 
 /** One text: its prompt, tokens inherited from an earlier one, and tokens drawn after them. */
 class Text {
-  constructor(prompt, parent, at, inherited, asked, chain) {
+  constructor(prompt, parent, at, inherited, asked, { loops }, chain) {
     const depth = parent ? parent.depth + 1 : 0;
-    Object.assign(this, { id: crypto.randomUUID(), prompt, parent, at, inherited, asked, chain, depth });
+    checkStretch(loops, chain.values);
+    Object.assign(this, { id: crypto.randomUUID(), prompt, parent, at, inherited, asked, loops, chain, depth });
     this.rows = parent ? parent.rows.slice(0, inherited.length) : [];
     this.own = [];
     this.begun = chain.clone(); // as it is before the first draw
@@ -107,13 +109,13 @@ export class Texts {
     return this.model.chain({ ...parameters, seed: (own ?? -1) === -1 ? seed : own }, { preset });
   }
 
-  /** Begin a text from token ids. */
-  begin(prompt, asked) {
-    return this.add(new Text(prompt, null, 0, [], asked, this.accepting(asked, this.fresh(), prompt, [])));
+  /** Begin a text from token ids; asked: sampling parameters; options: as textOptions gives them. */
+  begin(prompt, asked, options) {
+    return this.add(new Text(prompt, null, 0, [], asked, options, this.accepting(asked, this.fresh(), prompt, [])));
   }
 
   /** Begin a text with another one's first tokens, and a token that was picked. */
-  branch(parent, at, pick, asked) {
+  branch(parent, at, pick, asked, options) {
     const drawn = parent.drawn;
     if (parent.depth >= MOST_BRANCHES) throw new RequestError(`parent: ${parent.depth} texts branch off one another: begin a new one with its tokens as prompt`, "parent");
     at ??= drawn.length;
@@ -124,10 +126,12 @@ export class Texts {
     let chain = this.accepting(asked, parent.seed, parent.prompt, inherited);
     // What adapts to draws goes on from its state.
     if (at < drawn.length && adapts(parent.chain) && written(parent.chain.values) === written(chain.values)) {
-      chain = this.chainAt(parent, at);
+      const own = this.replayed(parent, at);
+      own.loops?.end();
+      chain = own.chain;
       if (pick !== undefined) chain.accept(pick, { generated: true });
     }
-    return this.add(new Text(parent.prompt, parent, at, inherited, asked, chain));
+    return this.add(new Text(parent.prompt, parent, at, inherited, asked, options, chain));
   }
 
   fresh = () => crypto.getRandomValues(new Uint32Array(1))[0];
@@ -147,16 +151,24 @@ export class Texts {
 
   /** A chain at a step of a text: the text's own as it drew, or one of other parameters. */
   chainAt(text, step, asked = null) {
+    return this.replayed(text, step, asked).chain;
+  }
+
+  /** The same, and what raises its temperature after loops, if anything does. */
+  replayed(text, step, asked = null) {
     let owner = text;
     while (!asked && owner.parent && step < owner.inherited.length) owner = owner.parent;
     const chain = asked ? this.accepting(asked, text.seed, text.prompt, []) : owner.begun.clone();
     owner.logits(step);
     const draws = adapts(chain);
+    const loops = !asked && owner.loops?.length > 2 ? new LoopWatch(owner.loops, chain) : null;
+    if (loops) for (const token of owner.inherited) loops.push(token);
     for (let i = asked ? 0 : owner.inherited.length; i < step; i++) {
       if (draws) this.draw(chain, owner, i);
       else chain.accept(owner.drawn[i], { generated: true });
+      loops?.push(owner.drawn[i]);
     }
-    return chain;
+    return { chain, loops };
   }
 
   /** The token that a chain draws at its step; it then accepts the text's token. */

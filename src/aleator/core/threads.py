@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable
 from functools import cache, lru_cache
@@ -15,7 +16,9 @@ from aleator.core.integers import exact
 
 T = TypeVar("T")
 
-MAX_THREADS = 256
+ALONE = sys.platform == "emscripten"
+"""Whether no thread can be started, as in Pyodide."""
+MAX_THREADS = 1 if ALONE else 256
 """Size of the largest team."""
 KEPT = 4
 """Number of sizes whose teams are kept; beyond that the least recently used ends with its last user."""
@@ -27,7 +30,7 @@ def _pool(n_threads: int) -> host.ThreadPool:
 
 
 def pool(n_threads: int | None = None) -> host.ThreadPool:
-    """The team of 1 to 256 threads; None takes :func:`default_threads`."""
+    """The team of 1 to :data:`MAX_THREADS` threads; None takes :func:`default_threads`."""
     threads = default_threads() if n_threads is None else exact(n_threads)
     if threads is None or not 1 <= threads <= MAX_THREADS:
         raise ParameterError(
@@ -38,7 +41,7 @@ def pool(n_threads: int | None = None) -> host.ThreadPool:
 
 @cache
 def default_threads() -> int:
-    """The default number of threads: one per core that this process may use, at most 256.
+    """The default number of threads: one per core that this process may use.
 
     The environment variable OMP_NUM_THREADS, read once, overrides it.  Two processors that share a core count
     as one, because matrix products would compete for the same arithmetic units and memory.

@@ -48,6 +48,7 @@ _FLAGS = re.compile(r"\(\?([imsU-]*)\)")
 _OPEN = re.compile(r"\((?:\?(?:P?<[^>]*>|([imsU-]*):))?")
 _CLASS = re.compile(r"\[\^?\]?(?:\[:[^\]]*:\]|\\.|[^\]\\])*\]", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:[pP](?:\{[^}]*\}|.)|x(?:\{[^}]*\}|..)|[0-7]{1,3}|.)", re.DOTALL)
+_CHARACTER = re.compile(r".", re.DOTALL)
 _REPEAT = re.compile(r"(?:([*+?])|\{(\d+)(,?)(\d*)\})\??")
 _QUOTED = re.compile(r"\\Q(.*?)(?:\\E|\Z)|\\.", re.DOTALL)
 _WIDE = re.compile(r"\[\^|\\[^dswnrtfv\W]|\[:\^|[^\0-\x7f]", re.DOTALL)
@@ -89,7 +90,7 @@ class _Reader:
         most = int(high) if high else (_ENDLESS if comma or sign in ("*", "+") else least)
         most = 1 if sign == "?" else most
         begun = _OVER if most == 0 else f"(?:{part.whole}){_times(0, most - 1)}(?:{part.begun})"
-        longest = most * part.longest if part.longest else 0
+        longest = most * part.longest if most and part.longest else 0
         whole = f"(?:{part.whole}){_times(least, most)}"
         return Part(whole, begun, least * part.shortest, longest, part.looks_back, part.looks_on)
 
@@ -98,15 +99,17 @@ class _Reader:
             return self.alternatives(_changed(flags, group[1] or ""))
         if found := self._found(_CLASS):
             wide = 4 if _WIDE.search(found[0]) else 1
-            return _atom(found[0], max(wide, 3) if "i" in flags else wide, flags & {"i"})
+            return _atom(found[0], max(wide, 3) if "i" in flags else wide, flags.intersection("i"))
         if found := self._found(_ESCAPE):
             return _escaped(found[0], flags)
-        char = self._text[self._at]
-        self._at += 1
+        found = self._found(_CHARACTER)
+        char = found[0] if found else ""
         if char == ".":
-            return _atom(char, 4, flags & {"s"})
+            return _atom(char, 4, flags.intersection("s"))
         if char in "^$":
-            return Part(_flagged(char, flags & {"m"}), _OVER, 0, 0, char == "^", char == "$")
+            return Part(
+                _flagged(char, flags.intersection("m")), _OVER, 0, 0, char == "^", char == "$"
+            )
         return _literal(char, flags)
 
     def _found(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
@@ -121,7 +124,7 @@ class _Reader:
 
 
 def _unquoted(found: re.Match[str]) -> str:
-    return found[0] if found[1] is None else "".join(map(_escape, found[1]))
+    return found[0] if found[1] is None else "".join(_escape(char) for char in found[1])
 
 
 def _escape(char: str) -> str:
@@ -130,7 +133,7 @@ def _escape(char: str) -> str:
 
 def _changed(flags: frozenset[str], change: str) -> frozenset[str]:
     on, _, off = change.partition("-")
-    return (flags | set(on)) - set(off)
+    return flags.union(on).difference(off)
 
 
 def _flagged(text: str, flags: Iterable[str]) -> str:
@@ -147,7 +150,7 @@ def _literal(char: str, flags: frozenset[str]) -> Part:
     n = len(char.encode())
     if "i" in flags:  # K matches the Kelvin sign, and s the long s
         n = 3 if char in "kKsS" else n if char.isascii() else 4
-    return _atom(_escape(char), n, flags & {"i"})
+    return _atom(_escape(char), n, flags.intersection("i"))
 
 
 def _escaped(text: str, flags: frozenset[str]) -> Part:
@@ -157,8 +160,8 @@ def _escaped(text: str, flags: frozenset[str]) -> Part:
     if kind in "bBAz":
         return Part(text, _OVER, 0, 0, kind != "z", kind != "A")
     if kind in "pPx" or kind in "DSW" or kind.isdigit():
-        return _atom(text, 4, flags & {"i"})
-    return _atom(text, 3 if "i" in flags and kind == "w" else 1, flags & {"i"})
+        return _atom(text, 4, flags.intersection("i"))
+    return _atom(text, 3 if "i" in flags and kind == "w" else 1, flags.intersection("i"))
 
 
 def _times(least: float, most: float) -> str:

@@ -15,6 +15,7 @@ from aleator.core.integers import exact
 from aleator.core.options import Option, Options, declarations, host_option, option, resolved
 from aleator.core.parameter import check_unicode
 from aleator.core.records import dataclass
+from aleator.core.threads import ALONE
 from aleator.generate.expressions import MAX_EXPRESSIONS, Expressions, banned_expressions
 from aleator.generate.loops import Limits, loop_limits
 from aleator.models.adapters import AdapterFile, Chosen, adapter_files, chosen_adapters, read_words
@@ -36,6 +37,10 @@ THREADS_PER_CORE = 16
 
 def check_threads(name: str, value: int) -> int:
     """A number of threads that this machine can run; ParameterError for more."""
+    if ALONE and value > 1:
+        raise ParameterError(
+            f"{name}={value} is out of range: give 1, as Python in a page has no threads"
+        )
     cores = os.cpu_count() or 1
     if value > THREADS_PER_CORE * cores:
         raise ParameterError(
