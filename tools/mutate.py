@@ -38,7 +38,11 @@ def one(name: str, file: str, old: str, new: str) -> Mutation:
     return Mutation(name, file, ((old, new),))
 
 
-TILES, WEIGHTS, CANDIDATES = "samplers/tiles.isa.cpp", "samplers/weights.hpp", "samplers/candidates.cpp"
+TILES, WEIGHTS, CANDIDATES = (
+    "samplers/tiles.isa.cpp",
+    "samplers/weights.hpp",
+    "samplers/candidates.cpp",
+)
 ROW, RANKED, VECTORS = "samplers/tiled_row.hpp", "samplers/ranked_row.hpp", "samplers/vectors.hpp"
 MUTATIONS = (
     one("ties go to the higher id", "samplers/values.hpp",
