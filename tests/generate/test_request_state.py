@@ -145,6 +145,12 @@ class Guessing:
     def __init__(self, model: Any = None) -> None:
         self.model, self.rooms, self.seen = model, list[Any](), list[Any]()
 
+    def rests(self) -> bool:
+        return False
+
+    def repeated(self, text: list[int], room: int, n_sequences: int, costs: Any) -> list[int]:
+        return []
+
     def n_guesses(self, room: int, n_sequences: int, costs: Any) -> int:
         self.rooms.append((room, n_sequences))
         return min(room, 3)

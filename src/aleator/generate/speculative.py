@@ -149,6 +149,31 @@ class PromptLookup:
         return ()
 
 
+class Repeats:
+    """Guesses that a text repeats itself, and counts how often such guesses would have been right."""
+
+    def __init__(self) -> None:
+        self._lookup = PromptLookup()
+        self._found, self._at = list[int](), 0
+        self._right, self._tried = 0.0, 1.0
+
+    def draft(self, tokens: Sequence[int], n: int) -> Sequence[int]:
+        """Up to ``n`` tokens that followed the last ones before; asked in every step."""
+        pairs = zip(self._found, tokens[self._at :], strict=False)
+        same = [each == drawn for each, drawn in pairs]
+        if same:
+            right = same.index(False) if False in same else len(same)
+            self._right = MEMORY * self._right + right
+            self._tried = MEMORY * self._tried + right + (right < len(same))
+        self._found, self._at = list(self._lookup.draft(tokens, n)), len(tokens)
+        return self._found
+
+    @property
+    def likely(self) -> float:
+        """Probability that a guess is right, estimated from recent ones."""
+        return self._right / self._tried
+
+
 class Drafter(Protocol):
     """Guesses what follows a text; a wrong guess costs time and changes nothing.
 
@@ -174,12 +199,38 @@ MEMORY = 0.6
 """Factor by which new guesses reduce the weight of earlier ones."""
 RETRY, LONGEST_RETRY = 32, 1024
 """Steps without guesses after which one token is tried; each failure doubles them up to the second number."""
+REST = 3
+"""Steps without questions after one in which nothing paid or the account was empty: asking costs time too."""
 SHARE = 0.02
 """Largest fraction of the time without guesses that guesses may lose."""
 MOST_SURE = 0.9
 """Most that :meth:`Speculation.least_probability` asks."""
+LEAST_SLOPE = 0.2
+"""Least that one more guess is taken to cost, as a fraction of what one costs on average."""
 ALLOWANCE = 1.0
 """Time that guesses may lose before the first is made, in units of a token's time."""
+
+
+class Line:
+    """A running line through measurements y = fixed + slope * n, the newest of most weight."""
+
+    def __init__(self) -> None:
+        self._sums = [0.0] * 5  # of 1, n, y, n * n, n * y
+
+    def observe(self, n: int, y: float) -> None:
+        """Add a measurement."""
+        new = 1.0, n, y, n * n, n * y
+        self._sums = [(1 - WEIGHT) * old + each for old, each in zip(self._sums, new, strict=True)]
+
+    @property
+    def slope(self) -> float:
+        """What one more costs, at most what one costs on average; 0 before the first measurement."""
+        weight, n, y, squares, products = self._sums
+        if not n:
+            return 0.0
+        spread = weight * squares - n * n
+        slope = (weight * products - n * y) / spread if spread > 0.01 * n * n else y / n
+        return min(max(slope, LEAST_SLOPE * y / n), y / n)
 
 
 class Costs:
@@ -235,7 +286,12 @@ class Speculation:
         self.model = drafter if isinstance(drafter, Guesser) else None
         self._right, self._tried = 1.0, 2.0
         self._draft_seconds = 0.0  # per token
-        self._off, self._retry = 0, RETRY
+        self._further = Line()  # seconds of the drafter, by the number of guesses
+        # Also guesses without a draft head where that pays more
+        stops = self.model is not None and self.model.stops
+        self._repeats = Repeats() if stops else None
+        self._repeating = False  # whether the last guesses were these
+        self._off, self._retry, self._rest = 0, RETRY, 0
         self._account = ALLOWANCE
         self._begun = False
         # Costs not yet subtracted: rows, and seconds of the drafter.
@@ -246,33 +302,75 @@ class Speculation:
         """Probability that a guess is right, estimated from recent ones."""
         return self._right / self._tried
 
+    def rests(self) -> bool:
+        """Whether this step is one of the :data:`REST` in which nothing is asked."""
+        if self._rest < 1:
+            return False
+        self._rest -= 1
+        self._off += 1
+        self._account += SHARE
+        return True
+
     def n_guesses(self, room: int, n_sequences: int, costs: Costs) -> int:
         """Number of tokens to guess, at most ``room``, in a step of ``n_sequences``; 0: none."""
         if not costs.is_measured(n_sequences):
             return 0  # measure a step without guesses first
-        row = n_sequences * costs.row(n_sequences)  # in tokens
-        self._account += SHARE - row * self._unpaid_rows
-        self._account -= n_sequences * costs.steps(n_sequences, self._unpaid)
-        self._unpaid_rows, self._unpaid = 0, 0.0
-        n = self._worth(n_sequences, costs)
+        row = self._pay(n_sequences, costs)
+        n, _ = self._worth(self.likely, self._cost(n_sequences, costs), n_sequences)
         if n and self.model is not None and self.model.stops:
             n = self._n_max
         n = min(room, n)
         if n <= 0:
             self._off += 1
             if self._off < self._retry or room < 1:
+                self._rest = REST
                 return 0
             n = 1
         n = min(n, int(self._account / row))
         if n < 1:
+            self._rest = REST
             return 0
         self._off = 0
         return n
 
+    def repeated(
+        self, tokens: Sequence[int], room: int, n_sequences: int, costs: Costs
+    ) -> Sequence[int]:
+        """Guesses that the text repeats itself, at most ``room``, where they pay more than a draft head's."""
+        self._repeating = False
+        if self._repeats is None:
+            return ()
+        found = self._repeats.draft(tokens, self._n_max)
+        if not found or not costs.is_measured(n_sequences):
+            return ()
+        likely, row = self._repeats.likely, costs.row(n_sequences)
+        n, value = self._worth(likely, row, n_sequences)
+        other = self._worth(self.likely, self._cost(n_sequences, costs), n_sequences)[1]
+        if n < 1 or value < other:
+            return ()
+        row = self._pay(n_sequences, costs)
+        found = found[: max(0, min(n, room, int(self._account / row)))]
+        self._repeating = bool(found)
+        if not found:  # n_guesses is asked, which adds it again
+            self._account -= SHARE
+        return found
+
+    def _pay(self, n_sequences: int, costs: Costs) -> float:
+        """Add a step's share to the account, subtract what guesses cost; returns a row's cost in tokens."""
+        row = n_sequences * costs.row(n_sequences)
+        self._account += SHARE - row * self._unpaid_rows
+        self._account -= n_sequences * costs.steps(n_sequences, self._unpaid)
+        self._unpaid_rows, self._unpaid = 0, 0.0
+        return row
+
+    def _cost(self, n_sequences: int, costs: Costs) -> float:
+        """Cost of a guess and its row, relative to a step without guesses."""
+        return costs.row(n_sequences) + costs.steps(n_sequences, self._draft_seconds)
+
     def least_probability(self, n_sequences: int, costs: Costs) -> float:
-        """How probable a guess must be to be worth itself and its row, in a step of ``n_sequences``."""
-        row = costs.row(n_sequences) + costs.steps(n_sequences, self._draft_seconds)
-        return min(MOST_SURE, n_sequences * row)
+        """How probable a further guess must be to be worth itself and its row, in a step of ``n_sequences``."""
+        further = costs.steps(n_sequences, self._further.slope)
+        return min(MOST_SURE, n_sequences * (costs.row(n_sequences) + further))
 
     def guesses(self, tokens: Sequence[int], n: int) -> list[int]:
         """Ask a drafter other than a draft model for at most ``n`` guesses after ``tokens``.
@@ -293,6 +391,7 @@ class Speculation:
             self._begun = True
             return
         self._unpaid += seconds
+        self._further.observe(n, seconds)
         if n:
             self._draft_seconds += WEIGHT * (seconds / n - self._draft_seconds)
 
@@ -306,26 +405,27 @@ class Speculation:
         if self.model is not None:
             self.model.end()
 
-    def _worth(self, n_sequences: int, costs: Costs) -> int:
-        """The number of guesses that gives the most tokens per second."""
-        p = min(0.99, self.likely)
-        row = costs.row(n_sequences) + costs.steps(n_sequences, self._draft_seconds)
+    def _worth(self, likely: float, cost: float, n_sequences: int) -> tuple[int, float]:
+        """The number of guesses that gives the most tokens in the time of a step, and that many tokens."""
+        p = min(0.99, likely)
         best, most, right, sure = 0, float(n_sequences), 0.0, 1.0
         for n in range(1, self._n_max + 1):
             sure *= p
             right += sure
-            value = (n_sequences + right) / (1 + n * row)
+            value = (n_sequences + right) / (1 + n * cost)
             if value <= most:
                 break
             best, most = n, value
-        return best
+        return best, most
 
     def learn(self, guessed: int, right: int) -> None:
         """Learn that of ``guessed`` decoded guesses, the first ``right`` were drawn."""
-        if self.model is not None:
-            self.model.learn(right)
         self._account += right
         self._unpaid_rows += guessed
+        if self._repeating:  # of which the account alone learns
+            return
+        if self.model is not None:
+            self.model.learn(right)
         tried = right + (right < guessed)
         self._right = MEMORY * self._right + right
         self._tried = MEMORY * self._tried + tried

@@ -1,0 +1,166 @@
+"""Guesses that a text repeats itself, beside those of a draft head."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import aleator
+from aleator.generate.speculative import (
+    LONGEST_RETRY,
+    REST,
+    RETRY,
+    SHARE,
+    Costs,
+    Guesser,
+    Line,
+    Repeats,
+    Speculation,
+)
+
+LOOP = [5, 6, 7, 8] * 12
+
+
+class Head(Guesser):
+    """A draft head that notes what it is told."""
+
+    stops = True
+
+    def __init__(self) -> None:
+        super().__init__(SimpleNamespace())  # type: ignore[arg-type]
+        self.told: list[int] = []
+
+    def learn(self, right: int) -> None:
+        self.told.append(right)
+
+
+def measured(row: float = 0.2) -> Costs:
+    costs = Costs()
+    costs.observe(1, 0, 1.0)
+    for _ in range(50):
+        costs.observe(1, 4, 1.0 + 4 * row)
+    return costs
+
+
+def test_repeats_are_believed_as_far_as_they_were_right() -> None:
+    repeats = Repeats()
+    seen = []
+    for end in range(1, len(LOOP) + 1):
+        repeats.draft(LOOP[:end], 4)
+        seen.append(repeats.likely)
+    assert seen[:6] == [0.0] * 6  # nothing was found of which the next token is known
+    assert seen[6] > 0.5
+    assert seen == sorted(seen)
+    assert seen[-1] > 0.95
+    assert list(repeats.draft(LOOP, 6)) == [5, 6, 7, 8, 5, 6]
+    repeats.draft([*LOOP, 5, 6, 9], 4)  # two were right, and one was not
+    assert 0.6 < repeats.likely < 0.95
+    before = repeats.likely
+    repeats.draft(LOOP[:9], 4)  # a context shift: nothing is known of the last guesses
+    assert repeats.likely == before
+
+
+def test_a_text_that_repeats_itself_needs_no_head() -> None:
+    head, costs = Head(), measured()
+    made = Speculation(head, 8, 100)
+    for end in range(8, 16):
+        assert not made.repeated(LOOP[:end], 9, 1, Costs())  # nothing to compare with
+    found = [*made.repeated(LOOP[:16], 9, 1, costs)]
+    assert found == [5, 6, 7, 8, 5][: len(found)]
+    assert found
+    likely = made.likely
+    made.learn(len(found), len(found))
+    assert made.likely == likely
+    assert head.told == []
+    assert [*made.repeated(LOOP[:18], 1, 1, costs)] == [7]
+    assert not made.repeated(LOOP[:19], 0, 1, costs)
+    assert not made.repeated([*LOOP[:19], 90, 91, 92], 9, 1, costs)
+    made.learn(2, 2)
+    assert head.told == [2]
+    assert made.likely > likely
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_the_text_is_the_same(temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Costs, "row", lambda *others: 0.01)
+    monkeypatch.setattr(Costs, "steps", lambda *others: 0.0)
+    found, repeated = list[int](), Speculation.repeated
+
+    def noted(self: Speculation, *given: Any) -> Any:
+        made = repeated(self, *given)
+        found.extend(made)
+        return made
+
+    monkeypatch.setattr(Speculation, "repeated", noted)
+    model = aleator.load(model_draft="bundled", n_threads=1)
+    texts = [
+        model.generate(
+            "a b c d a b c d a b", max_tokens=60, temperature=temperature, seed=3, spec_type=kind
+        )
+        for kind in ("none", "draft")
+    ]
+    assert texts[0].result() == texts[1].result()
+    assert texts[0].tokens == texts[1].tokens
+    if temperature == 0:  # it does repeat itself
+        assert found
+        assert texts[1].stats.draft_n_accepted > 20
+
+
+def test_other_drafters_are_asked_alone() -> None:
+    class Always:
+        def draft(self, tokens: Any, n: int) -> list[int]:
+            return [0] * n
+
+    made = Speculation(Always(), 8, 100)
+    assert all(not made.repeated(LOOP[:end], 9, 1, measured()) for end in range(1, 48))
+
+
+def test_wrong_repeats_are_paid_for() -> None:
+    """A text that repeats itself until it is guessed to: the account says when to stop."""
+    made, costs, lost = Speculation(Head(), 8, 100), measured(0.5), 0.0
+    for n in range(16, 48):
+        found = made.repeated(LOOP[:n], 9, 1, costs)
+        lost += 0.5 * len(found)
+        made.learn(len(found), 0)
+    assert 0 < lost < 1.0 + 0.02 * 32 + 0.5
+
+
+def test_nothing_is_asked_for_a_while_where_nothing_pays() -> None:
+    made, costs = Speculation(Head(), 8, 100), measured()
+    assert made.n_guesses(9, 1, costs)
+    assert not made.rests()
+    for _ in range(9):
+        made.learn(1, 0)
+    account = made._account
+    assert not made.n_guesses(9, 1, costs)
+    paid = made._account
+    assert [made.rests() for _ in range(REST + 1)] == [True] * REST + [False]
+    assert account > paid
+    assert made._account == pytest.approx(paid + REST * SHARE)
+    asked = 1 + REST
+    while not made.n_guesses(9, 1, costs) and asked < LONGEST_RETRY:
+        asked += 1
+        while made.rests():
+            asked += 1
+    assert asked >= made._retry > RETRY  # as many steps as without rests
+
+
+@pytest.mark.parametrize(
+    ("fixed", "each", "wanted"),
+    [(3.0, 2.0, 2.0), (0.0, 2.0, 2.0), (50.0, 0.0, 2.2), (-4.0, 2.0, 1.1)],
+)
+def test_what_one_more_costs(fixed: float, each: float, wanted: float) -> None:
+    line = Line()
+    assert line.slope == 0.0
+    line.observe(0, 9.0)
+    assert line.slope == 0.0
+    line = Line()
+    for n in [1, 3, 5, 8] * 20:
+        line.observe(n, fixed + each * n)
+    assert line.slope == pytest.approx(wanted, rel=0.1)  # between a fifth of the mean and the mean
+    line = Line()
+    for _ in range(9):
+        line.observe(4, 8.0)
+    assert line.slope == pytest.approx(2.0)  # nothing to tell it by
