@@ -25,6 +25,7 @@ from tests.models.prequantised import fp8, gptq, nf4, write_quantised
 CASES = [
     ("llama", "Q4_K", "f16", "f16"),
     ("gemma3", "Q6_K", "q8_0", "q4_0"),
+    ("olmo2", "F16", "f16", "f16"),
     ("deepseek2", "Q8_0", "f32", "f32"),
     ("gpt-oss", "MXFP4", "f16", "f16"),
     ("gpt2", "F16", "f16", "f16"),

@@ -50,11 +50,23 @@ class Routed(NamedTuple):
 
 
 class Residual(NamedTuple):
-    """A residual connection: ``x + norm(product) * scale``."""
+    """A residual connection: ``(x + norm(product) * scale) * whole``."""
 
     x: torch.Tensor  # [T, n_out]
     scale: float = 1.0  # the last factor of the product
     norm: Norm = as_it_is  # applied before the factor
+    whole: torch.Tensor | None = None  # the factor of the sum, [1], only after a norm; None: 1
+
+
+class Sum(NamedTuple):
+    """What a sum is made from, for the next product to make it, see :meth:`TorchOps.add`."""
+
+    y: torch.Tensor
+    residual: Residual
+
+
+Activations = torch.Tensor | Sum
+"""What layers pass on, [T, n_embd]."""
 
 
 class Attending(NamedTuple):
@@ -132,12 +144,28 @@ class TorchOps:
         residual: Residual,
         matrix: Linear,
         norm: Norm,
-        gate: str,
-        gated: bool,
+        gate: str = "",
+        gated: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """What ``y`` makes with ``residual``, see :meth:`add`, and the :meth:`product` of that."""
         x = self.add(y, residual)
         return x, self.product(matrix, x, norm, gate, gated)
+
+    def taken(
+        self, x: Activations, matrix: Linear, norm: Norm
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """A layer's input, made if it is not yet, and the :meth:`product` of it."""
+        if isinstance(x, Sum):
+            return self.sum_product(*x, matrix, norm)
+        return x, self.product(matrix, x, norm)
+
+    def left(self, y: torch.Tensor, residual: Residual) -> Activations:
+        """What ``y`` makes with ``residual`` at the end of a layer, made or not."""
+        return self.add(y, residual)
+
+    def summed(self, x: Activations) -> torch.Tensor:
+        """A layer's input, made if it is not yet."""
+        return self.add(*x) if isinstance(x, Sum) else x
 
     def products(
         self, matrices: Sequence[Linear], x: torch.Tensor, norm: Norm
@@ -154,9 +182,10 @@ class TorchOps:
         return self.activate(gate, y[..., :half], y[..., half:])
 
     def add(self, y: torch.Tensor, residual: Residual) -> torch.Tensor:
-        """``x + norm(y) * scale``."""
-        y = residual.norm(y)
-        return residual.x + (y if residual.scale == 1.0 else y * residual.scale)
+        """``(x + norm(y) * scale) * whole``."""
+        y, whole = residual.norm(y), residual.whole
+        y = residual.x + (y if residual.scale == 1.0 else y * residual.scale)
+        return y if whole is None else y * whole.to(y)
 
     def norm(self, kind: str, weight: torch.Tensor | None, eps: float) -> Norm:
         """A norm, see :func:`~aleator.models.layers.norms.norm`."""
