@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,19 @@ from aleator.models.layers.rotary import Rotary
 
 HeadParts = tuple[torch.Tensor, ...]
 """Heads [T, heads, n] in one or two parts, whose channels lie side by side."""
+
+
+class Heads(NamedTuple):
+    """What a layer's input gives."""
+
+    x: torch.Tensor  # the input, [T, n_embd]
+    queries: HeadParts  # [T, H, D]
+    keys: HeadParts  # [T, G, D]
+    values: HeadParts  # [T, G, Dv]
+    gate: torch.Tensor | None = None  # gates [T, H, D]; None: there are none
+    projected: torch.Tensor | None = (
+        None  # for the state space beside attention; None: there is none
+    )
 
 
 class Block:
@@ -87,11 +101,11 @@ class Block:
 
     def __call__(self, x: Activations, batch: Pass, rows: torch.Tensor | None) -> Activations:
         """Compute a micro-batch, see :class:`Layer`; stores all T keys and values."""
-        x, queries, k, v, gate = self._heads(x)
+        x, queries, k, v, gate, projected = self._heads(x)
         q = self.ops.finish(queries, k, v, self.attending, batch)
         scanned = None
-        if self.beside is not None:
-            scanned = self.beside.scanned(x, self.attn_norm, batch)
+        if self.beside is not None and projected is not None:
+            scanned = self.beside.scanned(projected, batch)
         if rows is not None and len(rows) == 0:
             return x[:0]
         attended = self.ops.attend(q, self.attending, batch).to(x)
@@ -135,17 +149,20 @@ class Block:
             *((taken, self.attn_norm) if self.parallel else (x, self.ffn_norm)), residual
         )
 
-    def _heads(
-        self, x: Activations
-    ) -> tuple[torch.Tensor, HeadParts, HeadParts, HeadParts, torch.Tensor | None]:
-        """``x``, queries [T, H, D], keys [T, G, D], values [T, G, Dv], and gates [T, H, D] if there are any."""
+    def _heads(self, x: Activations) -> Heads:
+        """What the layer's input gives attention, and the state space beside it."""
         if self.latent is not None:
             x = self.ops.summed(x)
-            return x, *self.latent.heads(x, self.attn_norm), None
+            return Heads(x, *self.latent.heads(x, self.attn_norm))
         parts, clamp = self.parts, self.config.qkv_clamp
         if parts.qkv is None:
             raise TypeError("a layer without queries")
-        x, qkv = self.ops.taken(x, parts.qkv, self.attn_norm)
+        projected: torch.Tensor | None = None
+        if self.beside is None:
+            x, qkv = self.ops.taken(x, parts.qkv, self.attn_norm)
+        else:
+            x, matrices = self.ops.summed(x), [parts.qkv, self.beside.parts.project]
+            qkv, projected = self.ops.products(matrices, x, self.attn_norm)
         t = x.shape[0]
         if clamp:
             qkv = qkv.clamp(-clamp, clamp)
@@ -159,12 +176,13 @@ class Block:
         if parts.gated:
             both = q.reshape(t, parts.n_heads, 2, parts.head_dim)
             q, gate = both[:, :, 0], both[:, :, 1]
-        return (
+        return Heads(
             x,
             (q.reshape(t, parts.n_heads, parts.head_dim),),
             (k.reshape(t, n_kv, parts.head_dim),),
             (v.reshape(t, n_kv, parts.head_dim_v),),
             gate,
+            projected,
         )
 
 

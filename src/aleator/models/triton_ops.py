@@ -29,18 +29,17 @@ from aleator.models.layers.ops import (
     Activations,
     Attending,
     Chosen,
-    Deltas,
     Mixed,
     Residual,
     Routed,
     Router,
-    Scanned,
     Sum,
     TorchOps,
 )
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.recurrent_parts import HeadSpace
 from aleator.models.layers.rotary import Rotary
+from aleator.models.layers.scans import Deltas, Scanned
 from aleator.models.triton_inputs import TritonPass
 
 if TYPE_CHECKING:
@@ -205,6 +204,9 @@ class TritonOps(TorchOps):
         made: list[torch.Tensor] = []
         for i in range(0, len(stored), 2):
             pair = stored[i : i + 2]
+            if sum(len(each.parts) for each in pair) > 2:
+                made += [self.product(each, x, norm) for each in pair]
+                continue
             y = product_of_few([part for each in pair for part in each.parts], x, _row_norm(norm))
             made += torch.split(y, [sum(part.n_out for part in each.parts) for each in pair], -1)
         return made

@@ -18,6 +18,7 @@ from aleator.models.layers.norms import Norm, as_it_is, norm
 from aleator.models.layers.recurrent_parts import HeadSpace
 from aleator.models.layers.rotary import Rotary
 from aleator.models.layers.routing import route
+from aleator.models.layers.scans import Deltas, Scanned
 
 if TYPE_CHECKING:
     from aleator.models.config import ExpertsConfig
@@ -89,26 +90,6 @@ class Attending(NamedTuple):
     sinks: torch.Tensor | None
     # How many first channels of the keys are the values; 0: the cache has values
     values_in_keys: int
-
-
-class Scanned(NamedTuple):
-    """Inputs of a selective scan; each of D channels has a state of N numbers."""
-
-    u: torch.Tensor  # inputs, float32 [T, D]
-    steps: torch.Tensor  # [T, D], or [T, heads] with one decay per head
-    b: torch.Tensor  # [T, N], or [T, groups * N] with heads
-    c: torch.Tensor  # as ``b``
-    gate: torch.Tensor  # [T, D]
-
-
-class Deltas(NamedTuple):
-    """Inputs of a delta rule."""
-
-    q: torch.Tensor  # queries, float32 [T, key heads, D]
-    k: torch.Tensor  # keys, of the same shape
-    v: torch.Tensor  # values [T, H, Dv]
-    beta: torch.Tensor  # [T, H]
-    decay: torch.Tensor  # [T, H], or [T, H * D] with a decay for each channel
 
 
 Router = Callable[[torch.Tensor, Norm], Routed]
