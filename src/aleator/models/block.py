@@ -119,12 +119,11 @@ class Block:
         if scanned is not None and rows is not None:
             scanned = scanned.index_select(0, rows)
         made = self._added(x, attended, gated, scanned)
-        if self.embeddings is None:
+        own = batch.embeddings
+        if self.embeddings is None or own is None:
             return made
-        x, own = self.ops.summed(made), batch.embeddings
-        if own is not None:
-            x = self.embeddings(x, own if rows is None else own.index_select(0, rows))
-        return x if self.parts.output_scale is None else x * self.parts.output_scale.to(x)
+        own = own if rows is None else own.index_select(0, rows)
+        return self.embeddings(made, own, self.parts.output_scale)
 
     def _added(
         self, x: torch.Tensor, attended: torch.Tensor, gated: Norm, scanned: torch.Tensor | None
