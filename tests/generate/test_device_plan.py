@@ -15,10 +15,19 @@ from wide_models import MODELS, write_wide
 from aleator.cache.devices import Device
 from aleator.generate import device_plan as planner
 from aleator.generate.context import Batch, Context
-from aleator.generate.device_plan import AFTER, BEFORE, COPIES, DevicePlan, Machine, device_plan
+from aleator.generate.device_plan import (
+    AFTER,
+    BEFORE,
+    COPIES,
+    META,
+    DevicePlan,
+    Machine,
+    device_plan,
+)
 from aleator.models import open_weights
 from aleator.models.exact import exact_bytes
 from aleator.models.hub.bundled import bundled_model
+from aleator.models.kernels.norms import gelu_table
 from aleator.models.placement import EXACT, Place
 from tests.drawn import recorded
 
@@ -110,6 +119,7 @@ def test_what_is_counted_is_as_recorded(name: str, n_ctx: int, tmp_path: Path) -
     if recorded("device_plan", "torch", version) != version:
         pytest.skip("the record is of another version of PyTorch")
     weights = open_weights(write_wide(tmp_path / "m.gguf", MODELS[name], "Q4_K"))
+    gelu_table(torch.device(META))  # made once in a process, whichever test runs first
     told = asdict(device_plan(weights, n_ctx, "q8_0", "f16", 512, (1, 3)))
     assert told == recorded("device_plan", f"{name} {n_ctx}", told)
 

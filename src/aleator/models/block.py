@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ from aleator.models.layers.feed_forward import Dense, feed_forward
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import Norm, as_it_is
-from aleator.models.layers.ops import Attending, Residual, TorchOps
+from aleator.models.layers.ops import Activations, Attending, Residual, TorchOps
 from aleator.models.layers.parts import Attention, Latent
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.per_layer import EmbeddingPart
@@ -22,6 +23,19 @@ from aleator.models.layers.rotary import Rotary
 
 HeadParts = tuple[torch.Tensor, ...]
 """Heads [T, heads, n] in one or two parts, whose channels lie side by side."""
+
+
+class Heads(NamedTuple):
+    """What a layer's input gives."""
+
+    x: torch.Tensor  # the input, [T, n_embd]
+    queries: HeadParts  # [T, H, D]
+    keys: HeadParts  # [T, G, D]
+    values: HeadParts  # [T, G, Dv]
+    gate: torch.Tensor | None = None  # gates [T, H, D]; None: there are none
+    projected: torch.Tensor | None = (
+        None  # for the state space beside attention; None: there is none
+    )
 
 
 class Block:
@@ -85,13 +99,13 @@ class Block:
             made.attending = how._replace(rotary=rotaries[self.device, how.windowed])
         return made
 
-    def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
+    def __call__(self, x: Activations, batch: Pass, rows: torch.Tensor | None) -> Activations:
         """Compute a micro-batch, see :class:`Layer`; stores all T keys and values."""
-        queries, k, v, gate = self._heads(x)
+        x, queries, k, v, gate, projected = self._heads(x)
         q = self.ops.finish(queries, k, v, self.attending, batch)
         scanned = None
-        if self.beside is not None:
-            scanned = self.beside.scanned(x, self.attn_norm, batch)
+        if self.beside is not None and projected is not None:
+            scanned = self.beside.scanned(projected, batch)
         if rows is not None and len(rows) == 0:
             return x[:0]
         attended = self.ops.attend(q, self.attending, batch).to(x)
@@ -104,45 +118,51 @@ class Block:
             gated = self.ops.gate(gate if rows is None else gate.index_select(0, rows))
         if scanned is not None and rows is not None:
             scanned = scanned.index_select(0, rows)
-        x = self._added(x, attended, gated, scanned)
-        if self.ffn is None:
-            return x
-        if self.embeddings is not None and batch.embeddings is not None:
-            own = batch.embeddings
-            x = self.embeddings(x, own if rows is None else own.index_select(0, rows))
-        return x if self.parts.output_scale is None else x * self.parts.output_scale.to(x)
+        made = self._added(x, attended, gated, scanned)
+        own = batch.embeddings
+        if self.embeddings is None or own is None:
+            return made
+        own = own if rows is None else own.index_select(0, rows)
+        return self.embeddings(made, own, self.parts.output_scale)
 
     def _added(
         self, x: torch.Tensor, attended: torch.Tensor, gated: Norm, scanned: torch.Tensor | None
-    ) -> torch.Tensor:
+    ) -> Activations:
         """The sum with the heads' outputs, ``gated`` first, and with what the feed-forward part makes of it."""
         taken, scale = x, self.config.residual_scale
+        whole = self.parts.output_scale if self.embeddings is None else None
         first, second = self.post_norms
         residual, output = Residual(x, scale, first), self.parts.output
         comes_next = self.beside is None and not self.parallel  # the feed-forward part
         if isinstance(self.ffn, Dense) and first is not as_it_is and comes_next:
             y = self.ops.product(output, attended, gated)
-            return self.ffn.after(y, residual, self.ffn_norm, second)
+            x, y = self.ffn.after(y, residual, self.ffn_norm)
+            return self.ops.left(y, Residual(x, scale, second, whole))
         x = self.ops.product(output, attended, gated, residual=residual)
         if self.beside is not None and scanned is not None:
             x = self.beside.projected(scanned, Residual(x, scale))
         if self.ffn is None:
             return x
-        residual = Residual(x, scale, second)
+        residual = Residual(x, scale, second, whole)
         return self.ffn(
             *((taken, self.attn_norm) if self.parallel else (x, self.ffn_norm)), residual
         )
 
-    def _heads(
-        self, x: torch.Tensor
-    ) -> tuple[HeadParts, HeadParts, HeadParts, torch.Tensor | None]:
-        """Queries [T, H, D], keys [T, G, D], values [T, G, Dv], and gates [T, H, D] if there are any."""
+    def _heads(self, x: Activations) -> Heads:
+        """What the layer's input gives attention, and the state space beside it."""
         if self.latent is not None:
-            return *self.latent.heads(x, self.attn_norm), None
+            x = self.ops.summed(x)
+            return Heads(x, *self.latent.heads(x, self.attn_norm))
         parts, clamp = self.parts, self.config.qkv_clamp
         if parts.qkv is None:
             raise TypeError("a layer without queries")
-        qkv, t = self.ops.product(parts.qkv, x, self.attn_norm), x.shape[0]
+        projected: torch.Tensor | None = None
+        if self.beside is None:
+            x, qkv = self.ops.taken(x, parts.qkv, self.attn_norm)
+        else:
+            x, matrices = self.ops.summed(x), [parts.qkv, self.beside.parts.project]
+            qkv, projected = self.ops.products(matrices, x, self.attn_norm)
+        t = x.shape[0]
         if clamp:
             qkv = qkv.clamp(-clamp, clamp)
         n_q = parts.n_heads * parts.head_dim * (2 if parts.gated else 1)
@@ -155,11 +175,13 @@ class Block:
         if parts.gated:
             both = q.reshape(t, parts.n_heads, 2, parts.head_dim)
             q, gate = both[:, :, 0], both[:, :, 1]
-        return (
+        return Heads(
+            x,
             (q.reshape(t, parts.n_heads, parts.head_dim),),
             (k.reshape(t, n_kv, parts.head_dim),),
             (v.reshape(t, n_kv, parts.head_dim_v),),
             gate,
+            projected,
         )
 
 

@@ -24,6 +24,7 @@ from aleator.models.layers.feed_forward import FeedForwardLayer
 from aleator.models.layers.layer import Layer, LayerWeights
 from aleator.models.layers.linear import DTYPES, Embedding, Linear
 from aleator.models.layers.norms import as_it_is
+from aleator.models.layers.ops import Activations, Sum
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.per_layer import TokenEmbeddings
 from aleator.models.layers.recurrent import (
@@ -176,18 +177,20 @@ class TorchDecoder(Decoder):
         Inputs are as in :meth:`Step.run`.  ``rows``, on the last layer's device, are the ascending indices of
         tokens whose logits are computed; None: all.
         """
-        x, own = inputs if self.first else self._embedded(inputs, batch), self.at[self.first :]
+        x: Activations = inputs if self.first else self._embedded(inputs, batch)
+        own, ops = self.at[self.first :], self.source.ops
         shared = {own[0]: batch}
         for index, (layer, at) in enumerate(zip(self.layers, own, strict=True), 1):
             if at not in shared:
                 shared[at] = batch.moved(*at)
             # Once the last layer has stored its keys and values, only the rows of outputs matter.
-            x = layer(x.to(*at), shared[at], rows if index == len(self.layers) else None)
-        logits = self.head(self.output_norm(x)).float()
+            x = x if isinstance(x, Sum) else x.to(*at)
+            x = layer(x, shared[at], rows if index == len(self.layers) else None)
+        logits = ops.taken(x, self.head, self.output_norm)[1].float()
         if self.config.logit_scale != 1.0:
             logits = logits * self.config.logit_scale
         cap = self.config.logit_softcap
-        return self.source.ops.soften(logits, cap) if cap else logits
+        return ops.soften(logits, cap) if cap else logits
 
     def _embedded(self, inputs: torch.Tensor, batch: Pass) -> torch.Tensor:
         """The input of the first layer."""

@@ -26,19 +26,20 @@ from aleator.models.layers.layer_source import Matrix, matrix_of
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import Norm, as_it_is
 from aleator.models.layers.ops import (
+    Activations,
     Attending,
     Chosen,
-    Deltas,
     Mixed,
     Residual,
     Routed,
     Router,
-    Scanned,
+    Sum,
     TorchOps,
 )
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.recurrent_parts import HeadSpace
 from aleator.models.layers.rotary import Rotary
+from aleator.models.layers.scans import Deltas, Scanned
 from aleator.models.triton_inputs import TritonPass
 
 if TYPE_CHECKING:
@@ -171,23 +172,27 @@ class TritonOps(TorchOps):
         residual: Residual,
         matrix: Linear,
         norm: Norm,
-        gate: str,
-        gated: bool,
+        gate: str = "",
+        gated: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """See :class:`TorchOps`; few rows take one launch."""
-        before = residual.norm
+        before = residual.norm if len(y) <= FEW else as_it_is
         if (
-            len(y) > FEW
-            or not isinstance(matrix, TritonLinear)
+            not isinstance(matrix, TritonLinear)
             or len(matrix.parts) > 2
             or not isinstance(before, RowNorm)
             or before.kind != "rms"
         ):
             return super().sum_product(y, residual, matrix, norm, gate, gated)
         x = torch.empty(y.shape, dtype=y.dtype, device=y.device)
-        sums = residual.x, residual.scale, x
+        sums = residual.x, residual.scale, residual.whole, x
         parts = PartNorm(y.shape[1], before.weight, before.eps, None, "", *sums)
         return x, self._of_few(matrix, y, norm, gate, gated, None, parts)
+
+    def left(self, y: torch.Tensor, residual: Residual) -> Activations:
+        """See :class:`TorchOps`; of few rows, a sum after a norm is left to the next product."""
+        few = len(y) <= FEW and isinstance(residual.norm, RowNorm)
+        return Sum(y, residual) if few else self.add(y, residual)
 
     def products(
         self, matrices: Sequence[Linear], x: torch.Tensor, norm: Norm
@@ -199,13 +204,17 @@ class TritonOps(TorchOps):
         made: list[torch.Tensor] = []
         for i in range(0, len(stored), 2):
             pair = stored[i : i + 2]
+            if sum(len(each.parts) for each in pair) > 2:
+                made += [self.product(each, x, norm) for each in pair]
+                continue
             y = product_of_few([part for each in pair for part in each.parts], x, _row_norm(norm))
             made += torch.split(y, [sum(part.n_out for part in each.parts) for each in pair], -1)
         return made
 
     def add(self, y: torch.Tensor, residual: Residual) -> torch.Tensor:
         if isinstance(residual.norm, RowNorm) and residual.norm.kind == "rms":
-            return norms.normalised(y, residual.norm, residual.x.contiguous(), residual.scale)
+            x = norms.normalised(y, residual.norm, residual.x.contiguous(), residual.scale)
+            return x if residual.whole is None else x * residual.whole
         return super().add(y, residual)
 
     def gate(self, gate: torch.Tensor) -> Norm:

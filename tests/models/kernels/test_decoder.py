@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,21 @@ from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from tests.models.prequantised import fp8, gptq, nf4, write_quantised
 
+GEMMA4: Any = MODELS["gemma4"]
+SPECS = {
+    **MODELS,
+    "gemma4-layer-embeddings": replace(GEMMA4, gemma4=replace(GEMMA4.gemma4, per_layer=32)),
+}
 CASES = [
     ("llama", "Q4_K", "f16", "f16"),
     ("gemma3", "Q6_K", "q8_0", "q4_0"),
+    ("olmo2", "F16", "f16", "f16"),
     ("deepseek2", "Q8_0", "f32", "f32"),
     ("gpt-oss", "MXFP4", "f16", "f16"),
     ("gpt2", "F16", "f16", "f16"),
     ("bloom", "BF16", "f16", "f16"),
     ("gemma4", "Q4_0", "f16", "f16"),
+    ("gemma4-layer-embeddings", "Q4_0", "f16", "f16"),
     ("qwen35", "Q2_K", "bf16", "bf16"),
     ("falcon-h1", "Q5_K", "f16", "f16"),
     ("lfm2", "Q3_K", "f16", "f16"),
@@ -61,7 +69,7 @@ def logits(path: Path, form: str, **options: Any) -> list[np.ndarray[Any, Any]]:
 
 @pytest.mark.parametrize(("name", "kind", "type_k", "type_v"), CASES)
 def test_the_native_bits(name: str, kind: str, type_k: str, type_v: str, tmp_path: Path) -> None:
-    path = write_wide(tmp_path / "m.gguf", MODELS[name], kind)
+    path = write_wide(tmp_path / "m.gguf", SPECS[name], kind)
     with np.errstate(all="ignore"):
         right, ours = (logits(path, f, type_k=type_k, type_v=type_v) for f in ("native", "triton"))
     for theirs, made in zip(right, ours, strict=True):

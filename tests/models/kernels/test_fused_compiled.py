@@ -108,8 +108,8 @@ def products(
         "chosen": "*i32" if weighs else None, "times": "*fp32" if weighs == "input" else None,
         "parts": tuple(parts), "x": "*fp32",
         "before": (
-            ("*fp32", *((None, "*fp32", "*fp32") if summed else ("*fp32", None, None)), "fp32", "i32", "i32",
-             "i32", "fp32") if parts_of_rows else None
+            ("*fp32", *((None, *["*fp32"] * 3) if summed else ("*fp32", None, None, None)), "fp32",
+             "i32", "i32", "i32", "fp32") if parts_of_rows else None
         ),
         "weight": "*fp32" if norm else None,
         "shift": "*fp32" if norm == "layer" else None,
@@ -142,16 +142,18 @@ def test_products(
 
 
 @pytest.mark.parametrize(
-    ("capability", "kinds", "rows", "size", "activation"),
+    ("capability", "kinds", "rows", "size", "activation", "summed"),
     [
-        (90, ["Q4_K"], 4, 128, ""), (80, ["BF16"], 1, 4096, ""), (120, ["Q8_0"], 1, 64, ""),
-        (90, ["BF16"], 4, 4096, "gelu"), (120, ["Q8_0"], 4, 4096, "gelu"), (80, ["Q4_K"], 1, 4096, "silu"),
+        (90, ["Q4_K"], 4, 128, "", False), (80, ["BF16"], 1, 4096, "", False),
+        (120, ["Q8_0"], 1, 64, "", False), (90, ["BF16"], 4, 4096, "gelu", True),
+        (120, ["Q8_0"], 4, 4096, "gelu", True), (80, ["Q4_K"], 1, 4096, "silu", True),
+        (90, ["Q4_K", "Q6_K"], 1, 4096, "", True), (80, ["Q4_K", "Q6_K"], 1, 4096, "", True),
+        (120, ["F32", "BF16"], 4, 4096, "", True),
     ],
 )  # fmt: skip
 def test_products_of_parts(
-    capability: int, kinds: list[str], rows: int, size: int, activation: str
+    capability: int, kinds: list[str], rows: int, size: int, activation: str, summed: bool
 ) -> None:
-    summed = bool(activation)
     norm = "rms" if summed else ""
     products(capability, kinds, rows, 8, norm, activation, parts_of_rows=size, summed=summed)
 

@@ -13,12 +13,13 @@ if os.environ.get("TRITON_INTERPRET") != "1":
 
 from torch.utils._python_dispatch import TorchDispatchMode
 from triton.runtime.interpreter import GridExecutor
-from wide_models import MODELS, write_wide
+from wide_models import write_wide
 
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.block import Block
 from aleator.models.torch_decoder import TorchDecoder
+from tests.models.kernels.test_decoder import SPECS
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The given NumPy array is not writable"),
@@ -55,7 +56,11 @@ class Launches(TorchDispatchMode):  # type: ignore[no-untyped-call]
         ("llama4", "Q8_0", "f16", 8),
         ("minicpm3", "Q8_0", "f16", 8),
         ("mistral4", "Q8_0", "f16", 11),
-        ("gemma2", "Q8_0", "f16", 7),
+        ("gemma2", "Q8_0", "f16", 6),
+        ("olmo2", "F16", "f16", 6),
+        ("gemma4", "Q4_0", "f16", 6),
+        ("gemma4-layer-embeddings", "Q4_0", "f16", 9),
+        ("falcon-h1", "Q8_0", "f16", 9),
         ("olmoe", "Q8_0", "f16", 8),
         ("qwen35", "Q8_0", "f16", 6),
     ],
@@ -84,7 +89,7 @@ def test_layers_are_few_launches(
 
     monkeypatch.setattr(GridExecutor, "__call__", launched)
     monkeypatch.setattr(Block, "__call__", computed)
-    path = write_wide(tmp_path / "model.gguf", MODELS[name], kind)
+    path = write_wide(tmp_path / "model.gguf", SPECS[name], kind)
     decoder = build_decoder(open_weights(path), form="triton")
     context = Context(decoder, n_ctx=64, n_ubatch=16, type_k=cache, type_v=cache, n_threads=1)
     ids = np.random.default_rng(1).integers(0, decoder.config.n_vocab, 17)

@@ -159,8 +159,8 @@ def _of_matrix(
     begins, taken, last = tl.program_id(0) * T, t, n_tokens - 1  # rows of x
     if before is not None:
         parts_ready(
-            x, before[0], before[1], before[2], before[3], float_room + ready, begins, last, x_stride, n_in,
-            before[4], before[5], before[6], before[7], before[8],
+            x, before[0], before[1], before[2], before[3], before[4], float_room + ready, begins, last,
+            x_stride, n_in, before[5], before[6], before[7], before[8], before[9],
             PARTS[0], PARTS[1], PARTS[2], PARTS[3], PARTS[4], T,
         )  # fmt: skip
         tl.debug_barrier()

@@ -63,7 +63,7 @@ def made_ready(
 
 @triton.jit
 def parts_ready(
-    x, weight, gate, residual, kept, out, first, last, x_stride, n_in, eps, gate_stride, gate_part,
+    x, weight, gate, residual, whole, kept, out, first, last, x_stride, n_in, eps, gate_stride, gate_part,
     residual_stride, factor,
     SIZE: tl.constexpr, WHOLE: tl.constexpr, KIND: tl.constexpr, WIDE: tl.constexpr, AHEAD: tl.constexpr,
     T: tl.constexpr,
@@ -99,6 +99,8 @@ def parts_ready(
             if residual is not None:
                 at = token * residual_stride + part * SIZE + column
                 value = tl.load(residual + at, mask=inside) + value * factor
+                if whole is not None:
+                    value = value * tl.load(whole)
                 if tl.program_id(1) == 0:
                     to = kept + token * n_in + part * SIZE + column
                     tl.store(to, value, mask=inside & (first + i <= last))

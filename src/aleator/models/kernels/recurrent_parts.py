@@ -143,9 +143,11 @@ class PartNorm:
     # float32 [T, parts, size]: y becomes y * f(gate); None: there is none
     gate: torch.Tensor | None = None
     kind: str = "sigmoid"  # f: "silu", or "sigmoid" as y / (1 + e^-gate)
-    # float32 [T, n], whose rows are contiguous: y becomes residual + scale * y; only within a product's launch
+    # float32 [T, n], whose rows are contiguous: y becomes (residual + scale * y) * whole; only within a
+    # product's launch
     residual: torch.Tensor | None = None
     scale: float = 1.0
+    whole: torch.Tensor | None = None  # float32 [1]; None: 1
     kept: torch.Tensor | None = None  # where this sum is written to, float32 [T, n], contiguous
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -162,7 +164,7 @@ class PartNorm:
         """For kernels: tensors, eps, how far gates of rows and of parts, and residuals, are apart, scale."""
         apart = (0, 0) if self.gate is None else self.gate.stride()[:2]
         stride = 0 if self.residual is None else self.residual.stride(0)
-        tensors = self.weight, self.gate, self.residual, self.kept
+        tensors = self.weight, self.gate, self.residual, self.whole, self.kept
         return *tensors, self.eps, *apart, stride, self.scale
 
     @property

@@ -9,7 +9,7 @@ import torch
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import Norm, as_it_is
-from aleator.models.layers.ops import Residual, TorchOps
+from aleator.models.layers.ops import Activations, Residual, TorchOps
 from aleator.models.layers.parts import FeedForward, Mixture
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.recurrent_parts import FeedForwardAlone
@@ -47,12 +47,12 @@ class Dense:
         return ops.product(parts.down, inner, residual=residual)
 
     def after(
-        self, y: torch.Tensor, residual: Residual, norm: Norm, post_norm: Norm
-    ) -> torch.Tensor:
-        """The part of the sum that ``y`` makes with ``residual``, added to that sum after ``post_norm``."""
+        self, y: torch.Tensor, residual: Residual, norm: Norm
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The sum that ``y`` makes with ``residual``, and the part of it."""
         parts, ops = self.parts, self.ops
         x, inner = ops.sum_product(y, residual, parts.gate_up, norm, parts.gate, parts.gated)
-        return ops.product(parts.down, inner, residual=Residual(x, residual.scale, post_norm))
+        return x, ops.product(parts.down, inner)
 
 
 class Experts:
@@ -119,9 +119,10 @@ class FeedForwardLayer:
     """A layer that is only a feed-forward part."""
 
     def __init__(self, weights: LayerWeights) -> None:
-        parts = FeedForwardAlone(weights)
+        parts, self.ops = FeedForwardAlone(weights), weights.ops
         self.part = FeedForwardAfterState(weights, parts.norm, parts.ffn)
 
-    def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
+    def __call__(self, x: Activations, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         """Compute a micro-batch, see :class:`Layer`."""
+        x = self.ops.summed(x)
         return self.part(x if rows is None else x.index_select(0, rows))

@@ -10,7 +10,7 @@ import torch
 
 from aleator.models.layers.layer_source import LayerSource, Matrix
 from aleator.models.layers.linear import Embedding, Linear, as_stored, linear, read_rows, tensor
-from aleator.models.layers.ops import TORCH, TorchOps
+from aleator.models.layers.ops import TORCH, Activations, TorchOps
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.stored import stored_weight
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Layer(Protocol):
     """One layer of a decoder."""
 
-    def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
+    def __call__(self, x: Activations, batch: Pass, rows: torch.Tensor | None) -> Activations:
         """Compute a micro-batch of T tokens.
 
         Args:

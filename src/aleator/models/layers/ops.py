@@ -18,6 +18,7 @@ from aleator.models.layers.norms import Norm, as_it_is, norm
 from aleator.models.layers.recurrent_parts import HeadSpace
 from aleator.models.layers.rotary import Rotary
 from aleator.models.layers.routing import route
+from aleator.models.layers.scans import Deltas, Scanned
 
 if TYPE_CHECKING:
     from aleator.models.config import ExpertsConfig
@@ -50,11 +51,23 @@ class Routed(NamedTuple):
 
 
 class Residual(NamedTuple):
-    """A residual connection: ``x + norm(product) * scale``."""
+    """A residual connection: ``(x + norm(product) * scale) * whole``."""
 
     x: torch.Tensor  # [T, n_out]
     scale: float = 1.0  # the last factor of the product
     norm: Norm = as_it_is  # applied before the factor
+    whole: torch.Tensor | None = None  # the factor of the sum, [1], only after a norm; None: 1
+
+
+class Sum(NamedTuple):
+    """What a sum is made from, for the next product to make it, see :meth:`TorchOps.add`."""
+
+    y: torch.Tensor
+    residual: Residual
+
+
+Activations = torch.Tensor | Sum
+"""What layers pass on, [T, n_embd]."""
 
 
 class Attending(NamedTuple):
@@ -77,26 +90,6 @@ class Attending(NamedTuple):
     sinks: torch.Tensor | None
     # How many first channels of the keys are the values; 0: the cache has values
     values_in_keys: int
-
-
-class Scanned(NamedTuple):
-    """Inputs of a selective scan; each of D channels has a state of N numbers."""
-
-    u: torch.Tensor  # inputs, float32 [T, D]
-    steps: torch.Tensor  # [T, D], or [T, heads] with one decay per head
-    b: torch.Tensor  # [T, N], or [T, groups * N] with heads
-    c: torch.Tensor  # as ``b``
-    gate: torch.Tensor  # [T, D]
-
-
-class Deltas(NamedTuple):
-    """Inputs of a delta rule."""
-
-    q: torch.Tensor  # queries, float32 [T, key heads, D]
-    k: torch.Tensor  # keys, of the same shape
-    v: torch.Tensor  # values [T, H, Dv]
-    beta: torch.Tensor  # [T, H]
-    decay: torch.Tensor  # [T, H], or [T, H * D] with a decay for each channel
 
 
 Router = Callable[[torch.Tensor, Norm], Routed]
@@ -132,12 +125,28 @@ class TorchOps:
         residual: Residual,
         matrix: Linear,
         norm: Norm,
-        gate: str,
-        gated: bool,
+        gate: str = "",
+        gated: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """What ``y`` makes with ``residual``, see :meth:`add`, and the :meth:`product` of that."""
         x = self.add(y, residual)
         return x, self.product(matrix, x, norm, gate, gated)
+
+    def taken(
+        self, x: Activations, matrix: Linear, norm: Norm
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """A layer's input, made if it is not yet, and the :meth:`product` of it."""
+        if isinstance(x, Sum):
+            return self.sum_product(*x, matrix, norm)
+        return x, self.product(matrix, x, norm)
+
+    def left(self, y: torch.Tensor, residual: Residual) -> Activations:
+        """What ``y`` makes with ``residual`` at the end of a layer, made or not."""
+        return self.add(y, residual)
+
+    def summed(self, x: Activations) -> torch.Tensor:
+        """A layer's input, made if it is not yet."""
+        return self.add(*x) if isinstance(x, Sum) else x
 
     def products(
         self, matrices: Sequence[Linear], x: torch.Tensor, norm: Norm
@@ -154,9 +163,10 @@ class TorchOps:
         return self.activate(gate, y[..., :half], y[..., half:])
 
     def add(self, y: torch.Tensor, residual: Residual) -> torch.Tensor:
-        """``x + norm(y) * scale``."""
-        y = residual.norm(y)
-        return residual.x + (y if residual.scale == 1.0 else y * residual.scale)
+        """``(x + norm(y) * scale) * whole``."""
+        y, whole = residual.norm(y), residual.whole
+        y = residual.x + (y if residual.scale == 1.0 else y * residual.scale)
+        return y if whole is None else y * whole.to(y)
 
     def norm(self, kind: str, weight: torch.Tensor | None, eps: float) -> Norm:
         """A norm, see :func:`~aleator.models.layers.norms.norm`."""

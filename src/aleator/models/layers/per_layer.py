@@ -9,6 +9,8 @@ import numpy as np
 import torch
 
 from aleator.models.config import present
+from aleator.models.layers.norms import as_it_is
+from aleator.models.layers.ops import Activations, Residual
 from aleator.models.layers.parts import TABLE, LayerEmbedding, LayerEmbeddings
 
 if TYPE_CHECKING:
@@ -50,7 +52,10 @@ class EmbeddingPart:
         self.ops = weights.ops
         self.norm = self.ops.norm("rms", parts.norm, weights.config.rms_eps)
 
-    def __call__(self, x: torch.Tensor, embeddings: torch.Tensor) -> torch.Tensor:
-        """[T, n_embd] and [T, layers, width] -> [T, n_embd]."""
-        gated = self.ops.activate(self.kind, self.project(x), embeddings[:, self.layer])
-        return x + self.norm(self.output(gated))
+    def __call__(
+        self, x: Activations, embeddings: torch.Tensor, whole: torch.Tensor | None
+    ) -> Activations:
+        """[T, n_embd] and [T, layers, width] -> [T, n_embd], times ``whole`` [1] if there is one."""
+        x, y = self.ops.taken(x, self.project, as_it_is)
+        gated = self.ops.activate(self.kind, y, embeddings[:, self.layer])
+        return self.ops.left(self.output(gated), Residual(x, norm=self.norm, whole=whole))

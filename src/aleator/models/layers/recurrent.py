@@ -13,7 +13,7 @@ from aleator.models.layers.feed_forward import FeedForwardAfterState
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import Norm, as_it_is
-from aleator.models.layers.ops import Deltas, Residual, Scanned
+from aleator.models.layers.ops import Activations, Residual
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.recurrent_parts import (
     DeltaNet,
@@ -23,6 +23,7 @@ from aleator.models.layers.recurrent_parts import (
     StateSpace,
     stateful,
 )
+from aleator.models.layers.scans import Deltas, Scanned
 
 P = TypeVar("P", bound=Stateful[Linear, torch.Tensor])
 
@@ -65,7 +66,8 @@ class MambaLayer(StatefulLayer[StateSpace[Linear, torch.Tensor]]):
             sizes = (ssm.dt_rank, ssm.d_state, ssm.d_state)
             self.norms = [self.ops.norm("rms", weights.ones(n), ssm.norm_eps) for n in sizes]
 
-    def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
+    def __call__(self, x: Activations, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
+        x = self.ops.summed(x)
         tensors, ssm, ops = self.parts, self.parts.ssm, self.ops
         inner, n = ssm.d_inner, ssm.d_state
         projected = ops.product(tensors.project, x, self.norm)
@@ -86,17 +88,19 @@ class HeadSpaceLayer(StatefulLayer[HeadSpace[Linear, torch.Tensor]]):
     Projection, convolution over time, scan, gate, norm, projection.
     """
 
-    def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
-        y = self.scanned(x, self.norm, batch)
+    def __call__(self, x: Activations, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
+        x = self.ops.summed(x)
+        y = self.scanned(self.ops.product(self.parts.project, x, self.norm), batch)
         residual = Residual(_rows(x, rows), self.residual_scale)
         return self.following(self.projected(_rows(y, rows), residual))
 
-    def scanned(self, x: torch.Tensor, norm: Norm, batch: Pass) -> torch.Tensor:
-        """The scan of normalised ``x`` [T, n_embd], [T, inner]."""
+    def scanned(self, projected: torch.Tensor, batch: Pass) -> torch.Tensor:
+        """The scan [T, inner] of what the first product gives."""
         ssm, parts, ops = self.parts.ssm, self.parts, self.ops
         inner, n = ssm.d_inner, ssm.groups * ssm.d_state
-        projected = ops.product(parts.project, x, norm).float()
-        gate, values, steps = torch.split(projected, [inner, ssm.conv_channels, ssm.heads], dim=1)
+        gate, values, steps = torch.split(
+            projected.float(), [inner, ssm.conv_channels, ssm.heads], dim=1
+        )
         values = ops.convolve(values, parts, batch)
         u, b, c = torch.split(values, [inner, n, n], dim=1)
         return ops.scan(Scanned(u, steps, b, c, gate), parts, batch)
@@ -114,7 +118,8 @@ class HeadSpaceLayer(StatefulLayer[HeadSpace[Linear, torch.Tensor]]):
 class ShortConvolutionLayer(StatefulLayer[ShortConvolution[Linear, torch.Tensor]]):
     """``output(C * conv(B * x))`` (lfm2)."""
 
-    def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
+    def __call__(self, x: Activations, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
+        x = self.ops.summed(x)
         parts = self.parts
         b, c, values = self.ops.product(parts.project, x, self.norm).float().chunk(3, dim=1)
         return self.added(x, self.ops.convolve(values, parts, batch, False, (b, c)), rows)
@@ -126,7 +131,8 @@ class DeltaNetLayer(StatefulLayer[DeltaNet[Linear, torch.Tensor]]):
     Projections, convolution over time, delta rule, gated norm, projection.
     """
 
-    def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
+    def __call__(self, x: Activations, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
+        x = self.ops.summed(x)
         parts, net, t, ops = self.parts, self.parts.net, x.shape[0], self.ops
         matrices = [parts.qkv, parts.gate, parts.beta, parts.decay]
         qkv, gate, beta, decay = ops.products(matrices, x, self.norm)

@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 
 from aleator.cache.pools.recurrent_rows import RecurrentBatch
 from aleator.cache.storage.tensors import as_tensor
+
+
+class Scanned(NamedTuple):
+    """Inputs of a selective scan; each of D channels has a state of N numbers."""
+
+    u: torch.Tensor  # inputs, float32 [T, D]
+    steps: torch.Tensor  # [T, D], or [T, heads] with one decay per head
+    b: torch.Tensor  # [T, N], or [T, groups * N] with heads
+    c: torch.Tensor  # as ``b``
+    gate: torch.Tensor  # [T, D]
+
+
+class Deltas(NamedTuple):
+    """Inputs of a delta rule."""
+
+    q: torch.Tensor  # queries, float32 [T, key heads, D]
+    k: torch.Tensor  # keys, of the same shape
+    v: torch.Tensor  # values [T, H, Dv]
+    beta: torch.Tensor  # [T, H]
+    decay: torch.Tensor  # [T, H], or [T, H * D] with a decay for each channel
 
 
 def convolve(
