@@ -96,7 +96,7 @@ def test_too_long_a_template() -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("\n{{ raise_exception('no system') }}", "line 2: it refuses the conversation: no system"),
+        ("\n{{ raise_exception('no system') }}", "line 2: it refuses the conversation: no system: write what"),
         ("a\nb\n{{ x.y }}", "line 3: 'x' is undefined"),
         ("{{ 1 // 0 }}", "line 1: integer division"),
         ("{{ ''.__class__.__mro__ }}", "unsafe"),

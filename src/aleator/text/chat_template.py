@@ -333,7 +333,10 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _raise_exception(message: str) -> NoReturn:
-    raise TemplateError(f"it refuses the conversation: {message}")
+    remedy = ""
+    if "system" in str(message).lower():  # Gemma 2
+        remedy = ": write what the system says at the beginning of the user's first message"
+    raise TemplateError(f"it refuses the conversation: {message}{remedy}")
 
 
 def _located(error: Exception) -> TemplateError:
