@@ -86,3 +86,8 @@ AFTER = [
     "000000000000000000000",
     "",
 ]
+
+
+def test_a_sequence_that_is_decoded_twice_in_a_step() -> None:
+    with pytest.raises(ParameterError, match="'decode 0,00 3': decode takes each sequence once"):
+        checked(["decode", "0,00", "3"])

@@ -81,7 +81,8 @@ def test_the_engine_tells_its_own_cells_in_runs(ask: Ask) -> None:
 
 NONE = [
     "decode 0 1", [3], [""], ["jump 1"], ["decode 0"], ["decode x 1"], ["decode 0 501"],
-    ["decode 0 --3"], ["rm --1"], ["decode 0 99999999999"], ["defrag"] * 201,
+    ["decode 0 --3"], ["rm --1"], ["decode 0 99999999999"], ["decode 0,0 3"],
+    ["defrag"] * 201,
 ]  # fmt: skip
 
 

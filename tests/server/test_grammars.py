@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import resource
 import signal
 import subprocess
 import sys
@@ -58,6 +60,30 @@ def test_the_process_that_was_begun_ahead_is_used(trials: Trials) -> None:
     trials.begin()
     trials.run("regex", {"option": "regex", "value": "[a-c]"})
     assert trials._process is begun
+
+
+ANSWERS = {"whole": b"{}\n", "half": None}
+"""What a process writes, and what is read of it: one that was killed may leave half a line."""
+
+
+@pytest.mark.parametrize("written", ANSWERS)
+def test_answers_of_a_process_whose_pipe_has_a_high_number(written: str) -> None:
+    """A server with a thousand connections has such files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2048:
+        pytest.skip("this process may not open 2,048 files")
+    code = "input(); print('{}', end='')" if written == "half" else "input(); print('{}')"
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+        try:
+            with open(fcntl.fcntl(process.stdout, fcntl.F_DUPFD, 1500), "rb") as high:
+                low, process.stdout = process.stdout, high
+                assert Trials._ask(process, b"x\n", 20) == ANSWERS[written]
+                process.stdout = low
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_what_can_be_compiled_passes_and_what_is_wrong_is_told(trials: Trials) -> None:

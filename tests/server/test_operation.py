@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import aleator
 from aleator import Engine, LanguageModel
-from aleator.core.errors import CacheError, ParameterError
+from aleator.core.errors import CacheError, DeviceOutOfMemory, ParameterError
 from aleator.engine.replay import Record, differences, make_again
 from aleator.engine.stats import EndedRequest
 from aleator.generate.tiered_prefixes import TieredPrefixes
@@ -306,6 +306,15 @@ def test_errors_of_ours_that_no_request_caused_are_told_and_others_are_not() -> 
         made = api_error(error)
         assert (made.status, str(made), made.code) == (500, message, code)
         assert made.__cause__ is error
+
+
+def test_a_lack_of_memory_is_the_servers_and_may_pass() -> None:
+    told = "there is too little memory for this request now: ask again, or for less"
+    device = DeviceOutOfMemory("cuda:0", 8, "no memory")
+    for error, message in ((MemoryError("std::bad_alloc"), told), (device, str(device))):
+        made = api_error(error)
+        assert (made.status, str(made), made.code) == (503, message, "out_of_memory")
+        assert made.headers["retry-after"] == "1"
 
 
 def test_requests_have_a_time_at_most(model: LanguageModel) -> None:

@@ -96,11 +96,15 @@ def test_too_long_a_template() -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("\n{{ raise_exception('no system') }}", "line 2: it refuses the conversation: no system"),
+        (
+            "\n{{ raise_exception('no system') }}",
+            "line 2: it refuses the conversation: no system: write what",
+        ),
         ("a\nb\n{{ x.y }}", "line 3: 'x' is undefined"),
         ("{{ 1 // 0 }}", "line 1: integer division"),
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
         ("{{ messages.append(1) }}", "unsafe"),
+        ("{{ [].clear() }}", "unsafe"),
         ("{% include 'x' %}", "line 1: no loader"),
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "recursion"),
     ],
@@ -108,6 +112,17 @@ def test_too_long_a_template() -> None:
 def test_templates_that_fail(source: str, message: str) -> None:
     with pytest.raises(TemplateError, match=message):
         render(source)
+
+
+def test_a_template_extends_lists_of_its_own() -> None:
+    """Kimi K2's keep the calls' ids until the results come."""
+    source = "{% set n = namespace(ids=[]) %}{% for i in range(3) %}{% set _ = n.ids.append(i) %}{% endfor %}"
+    assert render(source + "{{ n.ids.pop(0) }} {{ n.ids }}") == "0 [1, 2]"
+    many = source.replace("range(3)", "range(100000)")
+    with pytest.raises(TemplateError, match="a list of more than 100000 entries"):
+        render(many + "{{ n.ids.append(1) }}")
+    with pytest.raises(TemplateError, match="unsafe"):
+        render("{{ given.parts.append(1) }}", given={"parts": [1]})
 
 
 @pytest.mark.parametrize(

@@ -336,6 +336,27 @@ def test_tokens_that_the_post_processor_adds(
             Vocabulary.from_directory(directory)
 
 
+@pytest.mark.parametrize(
+    ("single", "pair"), [("AA", "AB"), ("AxA", "AB"), ("A", "BA"), ("A", "ABA")]
+)
+def test_texts_that_stand_twice_or_in_another_order(single: str, pair: str, tmp_path: Path) -> None:
+    """Hugging Face's tokenizers write a text as often as the template has it."""
+
+    def steps(names: str) -> list[Any]:
+        return [{"Sequence" if name in "AB" else "SpecialToken": {"id": name}} for name in names]
+
+    step = {
+        "type": "TemplateProcessing",
+        "single": steps(single),
+        "pair": steps(pair),
+        "special_tokens": {"x": {"id": "x", "ids": [0]}},
+    }
+    directory = write(tmp_path, byte_level_backend())
+    change(directory / "tokenizer.json", "post_processor", value=step)
+    with pytest.raises(UnsupportedModel, match=r"post_processor has the texts [AB, ]*, not A"):
+        Vocabulary.from_directory(directory)
+
+
 def test_the_first_of_several_named_ids_begins_a_text(tmp_path: Path) -> None:
     config = {"bos_token_id": [259, 5], "eos_token_id": [258, 7]}
     vocab = Vocabulary.from_directory(write(tmp_path, byte_level_backend(), config=config))

@@ -46,6 +46,8 @@ function checkedScript(script) {
     const numbers = name === "decode" && given.length ? [...given[0].split(","), ...given.slice(1)] : given;
     if (given.length < low || given.length > high || !numbers.every((each) => /^-?\d+$/.test(each) && each.length <= 10))
       throw wrong(`'${[name, ...given].join(" ").slice(0, 80)}': ${name} takes ${low === high ? low : `${low} to ${high}`} whole numbers`);
+    if (name === "decode" && new Set(numbers.slice(0, -1).map(Number)).size < numbers.length - 1)
+      throw wrong(`'${[name, ...given].join(" ").slice(0, 80)}': decode takes each sequence once, such as 0,1`);
     if (name === "decode") tokens += Math.max(0, Number(given[1]));
   }
   if (tokens > MOST_TOKENS) throw wrong(`script decodes ${tokens} times: ${MOST_TOKENS} are the most in one script`);

@@ -8,7 +8,7 @@ from typing import Any
 from aleator.cache.batches import Cuts, Tokens
 from aleator.cache.devices import sizes_by_device
 from aleator.cache.journal import Transaction
-from aleator.cache.options import CacheOptions, Uncopyable
+from aleator.cache.options import CacheOptions, HoldsCells
 from aleator.cache.pools.attention import first_of
 from aleator.cache.pools.kept_states import KeptStates
 from aleator.cache.pools.pool import Pool
@@ -60,7 +60,7 @@ class Step(Transaction):
         self._pool.apply_shifts()
 
 
-class Cache(Handles, Uncopyable):
+class Cache(Handles, HoldsCells):
     """Sequences in a pool, by llama.cpp's verbs and by handles.
 
     Ranges of positions are [p0, p1); p0 < 0 means 0, p1 < 0 means infinity.  Every method either

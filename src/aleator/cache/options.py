@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
-from aleator.core.errors import NotCopyable, ParameterError
+from aleator.core.errors import ParameterError
 from aleator.core.integers import exact, integer, integer_in
 from aleator.core.options import Options, declarations, host_option, option
 from aleator.core.records import dataclass
+from aleator.core.uncopyable import Uncopyable
 
 STORAGE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 """Types that keys and values are stored in (cache/storage/layer.py says how)."""
@@ -121,9 +122,10 @@ def checked_divisor(divisor: object) -> int:
     return integer_in("divisor", divisor, 1, 2**31 - 1)
 
 
-class Uncopyable:
-    """Base of classes that hold a cache's memory: ``copy``, ``deepcopy`` and ``pickle`` raise NotCopyable."""
+class HoldsCells(Uncopyable):
+    """Base of classes that hold a cache's memory, which is not copied."""
 
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """Raise NotCopyable; ``copy`` and ``pickle`` call this."""
-        raise NotCopyable(type(self).__name__)
+    _instead = (
+        "write its state with state_write(), and read it into another of the same kind with "
+        "state_read()"
+    )

@@ -12,7 +12,7 @@ import numpy as np
 from aleator._native import Cells
 from aleator.cache.formats.state_file import Buffer
 from aleator.cache.journal import Journal, atomic
-from aleator.cache.options import END, Uncopyable, checked_delta, checked_divisor
+from aleator.cache.options import END, HoldsCells, checked_delta, checked_divisor
 from aleator.cache.pools.pool import Pool
 from aleator.cache.prefix_index import Match
 from aleator.cache.sequence_verbs import Checkpoint, Restored, SequenceVerbs
@@ -76,7 +76,7 @@ class Handles(SequenceVerbs):
         self.journal.drop(self._handles, id)
 
 
-class Sequence(Uncopyable):
+class Sequence(HoldsCells):
     """One sequence of a :class:`KVCache`, made by :meth:`KVCache.sequence` or :meth:`fork`.
 
     As a context manager it releases its cells and its id at the end.  Unlike llama.cpp's functions it never

@@ -14,6 +14,7 @@ from aleator.core.errors import ContextFull, FileFormatError, ParameterError
 from aleator.core.integers import exact
 from aleator.core.parameter import check_replaceable
 from aleator.core.seeds import fresh_seed
+from aleator.core.uncopyable import Uncopyable
 from aleator.generate.generation import reader_of
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class SubmitsRequests(Protocol):
         """Queues a request."""
 
 
-class Conversation:
+class Conversation(Uncopyable):
     """Messages exchanged with a model, and the options of each answer.
 
     Earlier messages stay in the model's prompt cache: each turn, or branch, computes only what is new.
@@ -73,6 +74,10 @@ class Conversation:
     Raises:
         ParameterError: An option of ``chat`` is invalid.
     """
+
+    _instead = (
+        "branch() makes another; save(path) and Conversation.load(model, path) make one elsewhere"
+    )
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from aleator.chat.message import Delta, Message
 from aleator.chat.reply import Reply
 from aleator.core.forwarded import forwarded
+from aleator.core.uncopyable import Uncopyable
 from aleator.generate.completion import Stats, StopReason
 from aleator.generate.generation import Generation
 
@@ -25,7 +26,7 @@ def chat_stop(message: Message, reason: StopReason) -> ChatStop:
     return "length" if reason in ("length", "context") else "stop"
 
 
-class ChatGeneration(Iterator[str]):
+class ChatGeneration(Uncopyable, Iterator[str]):
     """An answer being generated: an iterator over pieces of its content, generated on demand.
 
     These pieces exclude reasoning and tool calls; :meth:`deltas` gives everything.  ``message``, ``text`` and
@@ -38,6 +39,8 @@ class ChatGeneration(Iterator[str]):
     Attributes:
         generation: The underlying generation, with its tokens and log-probabilities.
     """
+
+    _instead = "take its message, which can be"
 
     def __init__(self, generation: Generation, reply: Reply) -> None:
         self.generation, self._reply = generation, reply

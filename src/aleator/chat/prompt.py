@@ -174,14 +174,16 @@ class ChatFormat:
 
     def _fitting(self, data: bytes, tokens: Sequence[int]) -> tuple[int, bytes]:
         """How many of the tokens a text begins with, and what is left of it."""
+        at, white = 0, WHITE.encode()  # no copy of the rest for each token: texts can be long
         for count, token in enumerate(tokens):
             piece = self._vocab.token_bytes(token)
-            if not piece or not data.startswith(piece):
-                return count, data
-            data = data[len(piece) :]
+            if not piece or not data.startswith(piece, at):
+                return count, data[at:]
+            at += len(piece)
             if token in self._vocab.strip_after:
-                data = data.lstrip(WHITE.encode())
-        return len(tokens), data
+                while at < len(data) and data[at] in white:
+                    at += 1
+        return len(tokens), data[at:]
 
     def _as_read(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """A message in the form that the template reads."""

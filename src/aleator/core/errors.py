@@ -245,13 +245,11 @@ class Aborted(CacheError):
 
 
 class NotCopyable(CacheError, TypeError):
-    """An object that holds a cache's memory cannot be copied or pickled; ``kind`` is its class."""
+    """An object of class ``kind`` can be neither copied nor pickled; the message says what to do instead."""
 
-    def __init__(self, kind: str) -> None:
-        super().__init__(
-            f"a {kind} can be neither copied nor pickled: write its state with state_write(), and read it "
-            "into another of the same kind with state_read()"
-        )
+    def __init__(self, kind: str, instead: str) -> None:
+        article = "an" if kind[0] in "AEIO" else "a"
+        super().__init__(f"{article} {kind} can be neither copied nor pickled: {instead}")
         self.kind = kind
 
 

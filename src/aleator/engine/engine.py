@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from aleator.core.errors import ContextFull, EngineClosed, ParameterError
 from aleator.core.options import declarations, takes
+from aleator.core.uncopyable import Uncopyable
 from aleator.engine import prompts
 from aleator.engine.engine_loop import EngineLoop
 from aleator.engine.options import EngineOptions, SubmitOptions
@@ -65,7 +66,7 @@ class Served(Protocol):
 
 
 @takes(declarations(EngineOptions).values())
-class Engine:
+class Engine(Uncopyable):
     """Runs the requests of any number of threads together, over one context::
 
         with aleator.Engine(model, n_seq_max=8) as engine:
@@ -91,6 +92,10 @@ class Engine:
     Raises:
         ParameterError: an option out of range.
     """
+
+    _instead = (
+        "make another of its model, aleator.Engine(model); threads share one, processes cannot"
+    )
 
     def __init__(
         self, model: Served, *, on_end: OnEnd | None = None, **options: Unpack[EngineKeywords]

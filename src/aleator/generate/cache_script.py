@@ -46,6 +46,10 @@ def checked(words: Sequence[str]) -> None:
         raise ParameterError(
             "script", f"{' '.join(words)!r:.80}: {name} takes {count} whole numbers"
         )
+    if name == "decode" and len(set(map(int, numbers[:-1]))) < len(numbers) - 1:
+        raise ParameterError(
+            "script", f"{' '.join(words)!r:.80}: decode takes each sequence once, such as 0,1"
+        )
 
 
 class Script:

@@ -12,7 +12,7 @@ import numpy as np
 from aleator.cache.batches import Cuts
 from aleator.cache.devices import checked_device
 from aleator.cache.kv_cache import build_cache
-from aleator.cache.options import Uncopyable
+from aleator.cache.options import HoldsCells
 from aleator.cache.pools.hybrid import HybridPool
 from aleator.cache.prefix_index import PrefixConfig
 from aleator.core.arrays import Floats, Int64s
@@ -203,7 +203,7 @@ _left: list[Context] = []
 
 
 @takes(declarations(ContextOptions).values())
-class Context(Uncopyable):
+class Context(HoldsCells):
     """A decoder, a KV cache of ``n_ctx`` cells, and how to run batches through them.
 
     Args:

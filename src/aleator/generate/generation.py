@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from aleator.core.errors import ParameterError
 from aleator.core.forwarded import forwarded
 from aleator.core.records import dataclass
+from aleator.core.uncopyable import Uncopyable
 from aleator.generate.completion import Completion, Request, Stats, StopReason
 from aleator.generate.logprobs import Logprobs
 from aleator.samplers import SamplerChain
@@ -174,7 +175,7 @@ INSTEAD = {"kept": "logprobs, whose entries have kept", "wait_async": "await gen
 """Replacements of names from earlier versions."""
 
 
-class Generation(Iterator[str]):
+class Generation(Uncopyable, Iterator[str]):
     """One completion: an iterator over pieces of text, each generated on demand.
 
     It has the methods of futures.  :meth:`result` gives the whole text and :meth:`exception` the error that
@@ -189,6 +190,8 @@ class Generation(Iterator[str]):
     A smaller ``max_tokens`` gives a beginning of the same text: a character whose last bytes were not generated
     is left out.
     """
+
+    _instead = "take its text or tokens, which can be"
 
     def __init__(self, run: Stepper, completion: Completion) -> None:
         self._reader = GenerationReader(run, completion)

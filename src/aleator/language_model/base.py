@@ -13,6 +13,7 @@ from aleator.cache.prefix_index import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache
 from aleator.core.errors import ParameterError
 from aleator.core.options import renamed
+from aleator.core.uncopyable import Uncopyable
 from aleator.engine.prompts import RequestMaker, checked_prompt, options_of
 from aleator.engine.request_states import RequestStateMaker
 from aleator.engine.run import Run
@@ -54,8 +55,13 @@ def positions(weights: Weights, n_ctx: int | None) -> int:
     return min(trained, DEFAULT_CONTEXT) if n_ctx is None else n_ctx or trained
 
 
-class LoadedModel:
+class LoadedModel(Uncopyable):
     """A model with its tokenizer, contexts and sessions; :class:`aleator.LanguageModel` says its attributes."""
+
+    _instead = (
+        "send its path, and load it there with aleator.load(path); in one process use the same object, "
+        "whose context() makes more contexts"
+    )
 
     def __init__(
         self,

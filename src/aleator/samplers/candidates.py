@@ -13,10 +13,11 @@ from aleator.core.errors import LogitsError, ParameterError
 from aleator.core.forwarded import forwarded
 from aleator.core.integers import integer
 from aleator.core.parameter import NUMERICS, check_numerics
+from aleator.core.uncopyable import Uncopyable
 from aleator.samplers.token_arguments import check_ids
 
 
-class Candidates:
+class Candidates(Uncopyable):
     """The candidates of one step: token ids and logits.
 
     A portable chain leaves masked tokens out and keeps ids ascending.  A chain with ``numerics="llama.cpp"``
@@ -52,6 +53,8 @@ class Candidates:
         LogitsError: ``logits`` is something else.
         ParameterError: ``numerics`` is something else.
     """
+
+    _instead = "make new ones of the same logits, Candidates(logits)"
 
     def __init__(self, logits: Any, numerics: str | None = None) -> None:
         self._native: host.Candidates | host.LlamaCandidates

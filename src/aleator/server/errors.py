@@ -86,6 +86,10 @@ def _converted(error: BaseException, spelled: Mapping[str, str]) -> ApiError:
         # The request's limits leave no token to draw, or its grammar has grown too large meanwhile.
         return ApiError(400, message, code="no_token_left")
     log.error("a request failed", exc_info=error)
+    if isinstance(error, MemoryError):
+        if not isinstance(error, errors.AleatorError):
+            message = "there is too little memory for this request now: ask again, or for less"
+        return ApiError(503, message, None, "out_of_memory", {"retry-after": str(RETRY_AFTER)})
     if isinstance(error, errors.AleatorError):
         return ApiError(500, message)
     return ApiError(500, "internal error: the server's log says more", code="internal")

@@ -106,7 +106,7 @@ class ChatTemplate:
         self._clock.start()
         pieces, length = [], 0
         try:
-            for piece in self._template.generate(context | variables):
+            for piece in self._template.generate(_given(context | variables)):
                 length += len(piece)
                 _check_length(length)
                 pieces.append(piece)
@@ -142,6 +142,19 @@ class ChatTemplate:
         for text that the vocabulary cannot represent.
         """
         return self.rendered(messages, **options).as_prompt(tokenizer)
+
+
+class _Given(list[Any]):
+    """A list of the caller's, which a template may not change."""
+
+
+def _given(value: Any) -> Any:
+    """A variable of a template, whose lists it may not change."""
+    if isinstance(value, list):
+        return _Given(map(_given, value))
+    if isinstance(value, Mapping):
+        return {key: _given(each) for key, each in value.items()}
+    return value
 
 
 def _of_assistant(message: Any) -> bool:
@@ -227,12 +240,20 @@ def _environment(clock: _Clock) -> Environment:
             _check_operation(operator, left, right)
             return super().call_binop(context, operator, left, right)
 
+        def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+            """Templates may extend their own lists, as Kimi K2's do; so does llama.cpp, not transformers."""
+            own = type(obj) is list and attr in ("append", "pop")
+            return own or super().is_safe_attribute(obj, attr, value)
+
         # Underscores keep the names free for the template's own arguments, as in the base class.
         def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
             clock.check()
             if getattr(__obj, "__name__", "") in ("format", "format_map"):
                 # The base class wraps the methods of strings.
                 _check_format(getattr(getattr(__obj, "__wrapped__", __obj), "__self__", None))
+            owner = getattr(__obj, "__self__", None)
+            if type(owner) is list and len(owner) >= MAX_NUMBER:
+                raise TemplateError(f"a list of more than {MAX_NUMBER} entries")
             # A macro gets what a conversation contains, and what it does with that is checked there.
             if not isinstance(__obj, Macro):
                 _check_numbers((*args, *kwargs.values()))
@@ -333,7 +354,10 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _raise_exception(message: str) -> NoReturn:
-    raise TemplateError(f"it refuses the conversation: {message}")
+    remedy = ""
+    if "system" in str(message).lower():  # Gemma 2
+        remedy = ": write what the system says at the beginning of the user's first message"
+    raise TemplateError(f"it refuses the conversation: {message}{remedy}")
 
 
 def _located(error: Exception) -> TemplateError:

@@ -261,7 +261,7 @@ def _around(file: Fields, texts: int, n_tokens: int) -> tuple[list[list[int]], b
     second = False
     try:
         for part in steps_of(file, "post_processor"):
-            kind, at = part.values.get("type"), 0
+            kind = part.values.get("type")
             if kind in ("BertProcessing", "RobertaProcessing"):
                 begin, end = (part.require(name, list)[1] for name in ("cls", "sep"))
                 second = kind == "BertProcessing"
@@ -271,15 +271,22 @@ def _around(file: Fields, texts: int, n_tokens: int) -> tuple[list[list[int]], b
                     found[1] += [end] if second else [end, end]
             if kind != "TemplateProcessing":
                 continue
-            single = texts == 1
-            steps = part.require("single", list) if single else part.get("pair", None, list)
+            steps = part.get("pair", None, list) if texts > 1 else part.require("single", list)
+            named: list[str] = []
             for step in steps or []:
                 if "Sequence" in step:
-                    at += 1
+                    named.append(step["Sequence"]["id"])
                     second = bool(step["Sequence"].get("type_id"))
                 else:
                     token = step["SpecialToken"]["id"]
-                    found[at] += part.require("special_tokens", dict)[token]["ids"]
+                    ids = part.require("special_tokens", dict)[token]["ids"]
+                    found[min(len(named), texts)] += ids
+            if named and named != [*"AB"[:texts]]:
+                raise UnsupportedModel(
+                    f"{file.path}: its post_processor has the texts {', '.join(named)}, not "
+                    f"{'A, B' if texts > 1 else 'A'}: leave it out of tokenizer.json, and write what it adds "
+                    "in the prompt"
+                )
     except (KeyError, TypeError, AttributeError, IndexError):
         raise file.error("post_processor", "the post_processor is malformed") from None
     for token in itertools.chain(*found):

@@ -13,12 +13,12 @@ from typing import Any
 from aleator.cache.batches import Cuts, Tokens
 from aleator.cache.devices import Device
 from aleator.cache.journal import Journal
-from aleator.cache.options import Uncopyable
+from aleator.cache.options import HoldsCells
 from aleator.cache.prefix_index import PrefixIndex
 from aleator.core.arrays import Int32s, UInt64s
 
 
-class Pool(Uncopyable, ABC):
+class Pool(HoldsCells, ABC):
     """What one kind of layers stores of up to ``n_seq_max`` sequences.
 
     Ranges of positions are [p0, p1) with 0 <= p0 and p1 at most :data:`END`.
