@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import aleator
+from aleator.generate.prompt_lookup import Repeats
 from aleator.generate.speculative import (
     LONGEST_RETRY,
     REST,
@@ -16,7 +17,6 @@ from aleator.generate.speculative import (
     Costs,
     Guesser,
     Line,
-    Repeats,
     Speculation,
 )
 
