@@ -114,6 +114,8 @@ def test_other_drafters_are_asked_alone() -> None:
             return [0] * n
 
     made = Speculation(Always(), 8, 100)
+    assert not made.looks_for_repeats
+    assert Speculation(Head(), 8, 100).looks_for_repeats
     assert all(not made.repeated(LOOP[:end], 9, 1, measured()) for end in range(1, 48))
 
 

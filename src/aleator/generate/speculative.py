@@ -199,6 +199,11 @@ class Speculation:
         """Probability that a guess is right, estimated from recent ones."""
         return self._right / self._tried
 
+    @property
+    def looks_for_repeats(self) -> bool:
+        """Whether :meth:`repeated` may find any; if not, no text need be made for it."""
+        return self._repeats is not None
+
     def rests(self) -> bool:
         """Whether this step is one of the :data:`REST` in which nothing is asked."""
         if self._rest < 1:
