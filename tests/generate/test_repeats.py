@@ -151,7 +151,7 @@ def test_nothing_is_asked_for_a_while_where_nothing_pays() -> None:
 
 @pytest.mark.parametrize(
     ("fixed", "each", "wanted"),
-    [(3.0, 2.0, 2.0), (0.0, 2.0, 2.0), (50.0, 0.0, 2.2), (-4.0, 2.0, 1.1)],
+    [(3.0, 2.0, 2.0), (0.0, 2.0, 2.0), (50.0, 0.0, 1.7), (-4.0, 2.0, 1.3)],
 )
 def test_what_one_more_costs(fixed: float, each: float, wanted: float) -> None:
     line = Line()
@@ -166,3 +166,11 @@ def test_what_one_more_costs(fixed: float, each: float, wanted: float) -> None:
     for _ in range(9):
         line.observe(4, 8.0)
     assert line.slope == pytest.approx(2.0)  # nothing to tell it by
+
+
+def test_calls_without_guesses_do_not_make_a_guess_dearer() -> None:
+    """A head that is unsure for a while is asked no more of later."""
+    line = Line()
+    for n in [1, 3, 5, 8] * 5 + [0] * 200:
+        line.observe(n, 45.0 + 20.0 * n)
+    assert line.slope == pytest.approx(20.0)

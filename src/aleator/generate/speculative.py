@@ -121,13 +121,17 @@ class Line:
 
     @property
     def slope(self) -> float:
-        """What one more costs, at most what one costs on average; 0 before the first measurement."""
+        """What one more costs, at most what one costs on average; 0 before the first measurement.
+
+        Measurements with n = 0 count for the line, but not for the average, which they would raise without end.
+        """
         weight, n, y, squares, products = self._sums
-        if not n:
+        if not squares:
             return 0.0
+        average = products / squares
         spread = weight * squares - n * n
-        slope = (weight * products - n * y) / spread if spread > 0.01 * n * n else y / n
-        return min(max(slope, LEAST_SLOPE * y / n), y / n)
+        slope = (weight * products - n * y) / spread if spread > 0.01 * n * n else average
+        return min(max(slope, LEAST_SLOPE * average), average)
 
 
 class Costs:
