@@ -86,26 +86,40 @@ class PromptLookup:
         return ()
 
 
-class Repeats:
-    """Guesses that a text repeats itself, and counts how often such guesses would have been right."""
+class HitRate:
+    """How often guesses were right lately; before the first, ``right`` of ``tried``."""
 
-    def __init__(self) -> None:
-        self._lookup = PromptLookup()
-        self._found, self._at = list[int](), 0
-        self._right, self._tried = 0.0, 1.0
-
-    def draft(self, tokens: Sequence[int], n: int) -> Sequence[int]:
-        """Up to ``n`` tokens that followed the last ones before; asked in every step."""
-        pairs = zip(self._found, tokens[self._at :], strict=False)
-        same = [each == drawn for each, drawn in pairs]
-        if same:
-            right = same.index(False) if False in same else len(same)
-            self._right = MEMORY * self._right + right
-            self._tried = MEMORY * self._tried + right + (right < len(same))
-        self._found, self._at = list(self._lookup.draft(tokens, n)), len(tokens)
-        return self._found
+    def __init__(self, right: float, tried: float) -> None:
+        self._right, self._tried = right, tried
 
     @property
     def likely(self) -> float:
         """Probability that a guess is right, estimated from recent ones."""
         return self._right / self._tried
+
+    def learn(self, guessed: int, right: int) -> None:
+        """Learn that the first ``right`` of ``guessed`` guesses were right; after a wrong one none counts."""
+        self._right = MEMORY * self._right + right
+        self._tried = MEMORY * self._tried + right + (right < guessed)
+
+
+class Repeats:
+    """Guesses that a text repeats itself, and counts how often such guesses would have been right."""
+
+    def __init__(self) -> None:
+        self._lookup, self._rate = PromptLookup(), HitRate(0.0, 1.0)
+        self._found, self._at = list[int](), 0
+
+    def draft(self, tokens: Sequence[int], n: int) -> Sequence[int]:
+        """Up to ``n`` tokens that followed the last ones before; asked in steps without guesses, too."""
+        pairs = zip(self._found, tokens[self._at :], strict=False)
+        same = [each == drawn for each, drawn in pairs]
+        if same:
+            self._rate.learn(len(same), [*same, False].index(False))
+        self._found, self._at = list(self._lookup.draft(tokens, n)), len(tokens)
+        return self._found
+
+    @property
+    def likely(self) -> float:
+        """See :class:`HitRate`."""
+        return self._rate.likely

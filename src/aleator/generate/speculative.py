@@ -13,9 +13,10 @@ from aleator.core.arrays import Floats
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
 from aleator.core.records import dataclass
-from aleator.generate.prompt_lookup import MEMORY, DraftHistory, Repeats
+from aleator.generate.prompt_lookup import MEMORY as MEMORY
 from aleator.generate.prompt_lookup import REMEMBERED as REMEMBERED
 from aleator.generate.prompt_lookup import SIZES as SIZES
+from aleator.generate.prompt_lookup import DraftHistory, HitRate, Repeats
 from aleator.generate.prompt_lookup import PromptLookup as PromptLookup
 from aleator.samplers import SamplerChain
 
@@ -185,7 +186,7 @@ class Speculation:
         self._drafter, self._n_max, self._n_tokens = drafter, n_max, n_tokens
         # Guesses for several texts at once; None: `asked` calls another drafter.
         self.model = drafter if isinstance(drafter, Guesser) else None
-        self._right, self._tried = 1.0, 2.0
+        self._rate = HitRate(1.0, 2.0)
         self._draft_seconds = 0.0  # per token
         self._further = Line()  # seconds of the drafter, by the number of guesses
         # Also guesses without a draft head where that pays more
@@ -200,8 +201,8 @@ class Speculation:
 
     @property
     def likely(self) -> float:
-        """Probability that a guess is right, estimated from recent ones."""
-        return self._right / self._tried
+        """See :class:`HitRate`."""
+        return self._rate.likely
 
     @property
     def looks_for_repeats(self) -> bool:
@@ -332,9 +333,7 @@ class Speculation:
             return
         if self.model is not None:
             self.model.learn(right)
-        tried = right + (right < guessed)
-        self._right = MEMORY * self._right + right
-        self._tried = MEMORY * self._tried + tried
+        self._rate.learn(guessed, right)
         self._retry = RETRY if right else min(LONGEST_RETRY, 2 * self._retry)
 
     def _checked(self, token: object) -> int:
