@@ -305,8 +305,8 @@ static void product(const Weights& w, int64_t begin, int64_t end, const Input& i
     if (least_widened<Read> > 1 && in.tokens == 1) row = times_one<Read>(w, row, end, in.x, y);
     if constexpr (parts16 == 1 && least_widened<Read> > tile_tokens)
       if (in.tokens > 1 && in.tokens <= tile_tokens)
-        with_count<tile_tokens>(in.tokens, [&](auto count) {
-          row = times_few<Read, count()>(w, row, end, in, y, y_stride);
+        with_count<tile_tokens - 1>(in.tokens - 1, [&](auto more) {
+          row = times_few<Read, 1 + more()>(w, row, end, in, y, y_stride);
         });
     for (; row + tile_rows <= end; row += tile_rows)
       rows_of<Read>(w, row, in, first, tokens, y, y_stride);

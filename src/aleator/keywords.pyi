@@ -360,8 +360,8 @@ class GenerateKeywords(SamplingKeywords, total=False):
 
     spec_type: str
     """Guess what follows and decode it together: the same tokens, faster where guesses are right;
-    ngram: as the text went on before; draft: by a smaller model or a draft head (model_draft) (none
-    or ngram or draft; default: none)."""
+    ngram: as the text went on before; draft: by a smaller model, or by a draft head and the text's
+    own repeats (model_draft) (none or ngram or draft; default: none)."""
 
     spec_draft_n_max: int
     """Tokens guessed at once at most; fewer where fewer pay (1 to 64; default: 16)."""
@@ -481,8 +481,8 @@ class BatchKeywords(TypedDict, total=False):
 
     spec_type: str | Sequence[str]
     """Guess what follows and decode it together: the same tokens, faster where guesses are right;
-    ngram: as the text went on before; draft: by a smaller model or a draft head (model_draft) (none
-    or ngram or draft; default: none)."""
+    ngram: as the text went on before; draft: by a smaller model, or by a draft head and the text's
+    own repeats (model_draft) (none or ngram or draft; default: none)."""
 
     spec_draft_n_max: int | Sequence[int]
     """Tokens guessed at once at most; fewer where fewer pay (1 to 64; default: 16)."""

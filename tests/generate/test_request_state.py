@@ -144,12 +144,15 @@ class Guessing:
 
     def __init__(self, model: Any = None) -> None:
         self.model, self.rooms, self.seen = model, list[Any](), list[Any]()
+        self.looks_for_repeats, self.found = False, list[int]()
 
     def rests(self) -> bool:
         return False
 
     def repeated(self, text: list[int], room: int, n_sequences: int, costs: Any) -> list[int]:
-        return []
+        assert self.looks_for_repeats  # otherwise a long text is copied in each step for nothing
+        self.seen.append(text)
+        return self.found
 
     def n_guesses(self, room: int, n_sequences: int, costs: Any) -> int:
         self.rooms.append((room, n_sequences))
@@ -192,6 +195,18 @@ def test_room_for_guesses(given: dict[str, Any], rewindable: int, room: int) -> 
     assert guessing.seen == ([[*request.tokens, 9]] if wanted else [])
     assert request.drafted is bool(wanted)
     assert (request.stats.draft_n, request.stats.drafts) == (len(wanted), bool(wanted))
+
+
+@pytest.mark.parametrize("found", [[], [7, 8]])
+def test_repeats_come_before_guesses(found: list[int]) -> None:
+    request, guessing = at(), Guessing()
+    request.drawn, request.speculation = 9, guessing  # type: ignore[assignment]
+    guessing.looks_for_repeats, guessing.found = True, found
+    ((_, tokens),) = proposer(99).propose([request])
+    assert tokens == [9, *(found or [0, 1, 2])]
+    assert guessing.seen == [[*request.tokens, 9]] * (1 if found else 2)
+    assert len(guessing.rooms) == (not found)
+    assert request.stats.draft_n == len(tokens) - 1
 
 
 @pytest.mark.parametrize(

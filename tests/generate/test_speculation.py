@@ -15,16 +15,11 @@ from make_models import SPECS, write_model
 
 import aleator
 from aleator.core.errors import ParameterError
-from aleator.generate import Batch, Context, model_runner, request_state
+from aleator.generate import Batch, Context, model_runner, prompt_lookup, request_state
 from aleator.generate import speculative as speculation
 from aleator.generate.draft_models import DraftContext, DraftModel
-from aleator.generate.speculative import (
-    REMEMBERED,
-    Draft,
-    DraftHistory,
-    PromptLookup,
-    Speculation,
-)
+from aleator.generate.prompt_lookup import REMEMBERED, DraftHistory, PromptLookup
+from aleator.generate.speculative import Draft, Speculation
 from aleator.models.hub.bundled import bundled_model
 
 REPEATING = "ROMEO:\nO, she doth teach the torches. O, she doth teach the torches. O, she doth"
@@ -301,7 +296,7 @@ def test_earlier_texts_are_found_in_their_namespace_until_they_are_forgotten() -
 
 
 def test_forgetting_a_text_leaves_the_index_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speculation, "REMEMBERED", 60)
+    monkeypatch.setattr(prompt_lookup, "REMEMBERED", 60)
     draw, history = random.Random(1), DraftHistory()
     learned: list[Sequence[int]] = []
     learn = history._learn

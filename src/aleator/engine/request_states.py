@@ -18,15 +18,9 @@ from aleator.generate.complete_grammar import EndingSearch, GrammarCompleter
 from aleator.generate.completion import Completion, Request
 from aleator.generate.expressions import searchers
 from aleator.generate.healing import Healing, token_prefixes
+from aleator.generate.prompt_lookup import PromptLookup
 from aleator.generate.request_state import OnLogits, RequestState, go_on
-from aleator.generate.speculative import (
-    Drafter,
-    Drafts,
-    Guesser,
-    PromptLookup,
-    SharedDrafts,
-    Speculation,
-)
+from aleator.generate.speculative import Drafter, Drafts, Guesser, SharedDrafts, Speculation
 from aleator.generate.steering import Guidance, ReasoningBudget
 from aleator.grammar.spelling import spelling
 from aleator.samplers import SamplerChain

@@ -395,7 +395,8 @@ class GenerateOptions(Options):
     )  # fmt: skip
     spec_type: str = host_option(
         "guess what follows and decode it together: the same tokens, faster where guesses are right; ngram: as "
-        "the text went on before; draft: by a smaller model or a draft head (model_draft)",
+        "the text went on before; draft: by a smaller model, or by a draft head and the text's own repeats "
+        "(model_draft)",
         "none", choices=("none", "ngram", "draft"), flags=("--spec-type",),
     )  # fmt: skip
     spec_draft_n_max: int = host_option(

@@ -278,14 +278,16 @@ class Proposer:
                 return
         if state.speculation is None or state.speculation.rests():
             return
-        text = [*state.tokens, state.drawn]
-        repeated = state.speculation.repeated(text, room, n_sequences, self.costs)
-        if repeated:
-            self._add(state, repeated, rows)
-            return
+        if state.speculation.looks_for_repeats:
+            text = [*state.tokens, state.drawn]
+            repeated = state.speculation.repeated(text, room, n_sequences, self.costs)
+            if repeated:
+                self._add(state, repeated, rows)
+                return
         n = state.speculation.n_guesses(room, n_sequences, self.costs)
         if n < 1:
             return
+        text = [*state.tokens, state.drawn]
         if state.speculation.model is not None:
             least = state.speculation.least_probability(n_sequences, self.costs)
             drafts.append((state, Draft(state.speculation.model, text, n, least)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 from itertools import islice
@@ -14,6 +13,11 @@ from aleator.core.arrays import Floats
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
 from aleator.core.records import dataclass
+from aleator.generate.prompt_lookup import MEMORY as MEMORY
+from aleator.generate.prompt_lookup import REMEMBERED as REMEMBERED
+from aleator.generate.prompt_lookup import SIZES as SIZES
+from aleator.generate.prompt_lookup import DraftHistory, HitRate, Repeats
+from aleator.generate.prompt_lookup import PromptLookup as PromptLookup
 from aleator.samplers import SamplerChain
 
 
@@ -63,115 +67,11 @@ class Draft:
     error: Exception | None = None  # An error of the chain, which ends guessing for this text alone
 
 
-SIZES = (3, 2)
-"""Lengths of the token runs that are searched for, longest first."""
-REMEMBERED = 2**16
-"""Most tokens of earlier texts that are remembered."""
-
-
-class DraftHistory:
-    """Earlier texts of an engine, found by runs of their tokens; the oldest are forgotten."""
-
-    def __init__(self) -> None:
-        self._texts: deque[tuple[str, tuple[int, ...]]] = deque()
-        self._size = 0
-        # By a run of tokens: the text, and the index at which its continuation begins.
-        self._after: dict[tuple[str, tuple[int, ...]], tuple[tuple[int, ...], int]] = {}
-
-    def add(self, tokens: Sequence[int], namespace: str) -> None:
-        """Remember the last :data:`REMEMBERED` tokens of a text, for other texts of the same namespace."""
-        text = (*tokens[-REMEMBERED:],)  # a new object, by which _forget recognises it
-        self._texts.append((namespace, text))
-        self._size += len(text)
-        self._learn(namespace, text)
-        while self._size > REMEMBERED:
-            self._forget(*self._texts.popleft())
-
-    def _learn(self, namespace: str, text: tuple[int, ...]) -> None:
-        for size in SIZES:
-            for end in range(size, len(text)):
-                self._after[namespace, text[end - size : end]] = text, end
-
-    def _forget(self, namespace: str, text: tuple[int, ...]) -> None:
-        """Forget the oldest text, with the runs for which it is the latest text."""
-        self._size -= len(text)
-        for size in SIZES:
-            for end in range(size, len(text)):
-                key = namespace, text[end - size : end]
-                if key in self._after and self._after[key][0] is text:
-                    del self._after[key]
-
-    def follow(self, last: tuple[int, ...], n: int, namespace: str) -> Sequence[int]:
-        """Up to ``n`` tokens that followed the run ``last``; empty if the run never occurred."""
-        text, start = self._after.get((namespace, last), ((), 0))
-        return text[start : start + n]
-
-
 class SharedDrafts:
     """What a context's requests share for drafting: a draft model's context, if any, and earlier texts."""
 
     def __init__(self, drafts: Drafts | None) -> None:
         self.drafts, self.history = drafts, DraftHistory()
-
-
-class PromptLookup:
-    """Guesses that a text continues as it did before, or as an earlier text of the engine did.
-
-    ``history`` has earlier texts, searched within ``namespace`` only; None: only the text itself is searched.
-    """
-
-    def __init__(self, history: DraftHistory | None = None, namespace: str = "") -> None:
-        self._history, self._namespace = history, namespace
-        self._after: dict[tuple[int, ...], int] = {}
-        self._known = 0
-
-    def draft(self, tokens: Sequence[int], n: int) -> Sequence[int]:
-        """See :class:`aleator.generate.speculative.Drafter`."""
-        if len(tokens) < self._known:  # a context shift has moved all positions
-            self._after, self._known = {}, 0
-        for end in range(max(self._known, 1), len(tokens)):
-            for size in SIZES:
-                if end >= size:
-                    self._after[tuple(tokens[end - size : end])] = end
-        self._known = len(tokens)
-        for size in SIZES:
-            last = tuple(tokens[-size:])
-            start = self._after.get(last)
-            if start is not None:
-                found = list(tokens[start : start + n])
-                while len(found) < n:  # the continuation repeats itself
-                    found.append(found[len(found) - (len(tokens) - start)])
-                return found
-            if self._history is not None:
-                earlier = self._history.follow(last, n, self._namespace)
-                if earlier:
-                    return earlier
-        return ()
-
-
-class Repeats:
-    """Guesses that a text repeats itself, and counts how often such guesses would have been right."""
-
-    def __init__(self) -> None:
-        self._lookup = PromptLookup()
-        self._found, self._at = list[int](), 0
-        self._right, self._tried = 0.0, 1.0
-
-    def draft(self, tokens: Sequence[int], n: int) -> Sequence[int]:
-        """Up to ``n`` tokens that followed the last ones before; asked in every step."""
-        pairs = zip(self._found, tokens[self._at :], strict=False)
-        same = [each == drawn for each, drawn in pairs]
-        if same:
-            right = same.index(False) if False in same else len(same)
-            self._right = MEMORY * self._right + right
-            self._tried = MEMORY * self._tried + right + (right < len(same))
-        self._found, self._at = list(self._lookup.draft(tokens, n)), len(tokens)
-        return self._found
-
-    @property
-    def likely(self) -> float:
-        """Probability that a guess is right, estimated from recent ones."""
-        return self._right / self._tried
 
 
 class Drafter(Protocol):
@@ -195,8 +95,6 @@ ROW_COST = 0.2
 LEAST_COST, MOST_COST = 0.01, 1.0
 WEIGHT = 0.1
 """Weight of the newest measurement in running means, once there are enough."""
-MEMORY = 0.6
-"""Factor by which new guesses reduce the weight of earlier ones."""
 RETRY, LONGEST_RETRY = 32, 1024
 """Steps without guesses after which one token is tried; each failure doubles them up to the second number."""
 REST = 3
@@ -224,13 +122,17 @@ class Line:
 
     @property
     def slope(self) -> float:
-        """What one more costs, at most what one costs on average; 0 before the first measurement."""
+        """What one more costs, at most what one costs on average; 0 before the first measurement.
+
+        Measurements with n = 0 count for the line, but not for the average, which they would raise without end.
+        """
         weight, n, y, squares, products = self._sums
-        if not n:
+        if not squares:
             return 0.0
+        average = products / squares
         spread = weight * squares - n * n
-        slope = (weight * products - n * y) / spread if spread > 0.01 * n * n else y / n
-        return min(max(slope, LEAST_SLOPE * y / n), y / n)
+        slope = (weight * products - n * y) / spread if spread > 0.01 * n * n else average
+        return min(max(slope, LEAST_SLOPE * average), average)
 
 
 class Costs:
@@ -284,7 +186,7 @@ class Speculation:
         self._drafter, self._n_max, self._n_tokens = drafter, n_max, n_tokens
         # Guesses for several texts at once; None: `asked` calls another drafter.
         self.model = drafter if isinstance(drafter, Guesser) else None
-        self._right, self._tried = 1.0, 2.0
+        self._rate = HitRate(1.0, 2.0)
         self._draft_seconds = 0.0  # per token
         self._further = Line()  # seconds of the drafter, by the number of guesses
         # Also guesses without a draft head where that pays more
@@ -299,8 +201,13 @@ class Speculation:
 
     @property
     def likely(self) -> float:
-        """Probability that a guess is right, estimated from recent ones."""
-        return self._right / self._tried
+        """See :class:`HitRate`."""
+        return self._rate.likely
+
+    @property
+    def looks_for_repeats(self) -> bool:
+        """Whether :meth:`repeated` may find any; if not, no text need be made for it."""
+        return self._repeats is not None
 
     def rests(self) -> bool:
         """Whether this step is one of the :data:`REST` in which nothing is asked."""
@@ -426,9 +333,7 @@ class Speculation:
             return
         if self.model is not None:
             self.model.learn(right)
-        tried = right + (right < guessed)
-        self._right = MEMORY * self._right + right
-        self._tried = MEMORY * self._tried + tried
+        self._rate.learn(guessed, right)
         self._retry = RETRY if right else min(LONGEST_RETRY, 2 * self._retry)
 
     def _checked(self, token: object) -> int:
