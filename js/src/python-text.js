@@ -127,12 +127,12 @@ function whole(text) {
 }
 export function parse_int(text) {
   const given = plain(text)
-  if (!/^[+-]?(?:0+(?:_?0)*|[1-9](?:_?\d)*|0x(?:_?[\da-f])+|0o(?:_?[0-7])+|0b(?:_?[01])+)$/i.test(given)) refuse('no whole number')
+  if (!/^[+-]?(?:0(?:_?0)*|[1-9](?:_?\d)*|0x(?:_?[\da-f])+|0o(?:_?[0-7])+|0b(?:_?[01])+)$/i.test(given)) refuse('no whole number')
   return whole(given.replaceAll('_', '').replace('+', ''))
 }
 export function parse_float(text) {
   const given = plain(text)
-  if (!/^[+-]?(?:\d(?:_?\d)*\.?(?:\d(?:_?\d)*)?|\.\d(?:_?\d)*)(?:e[+-]?\d(?:_?\d)*)?$/i.test(given)) refuse('no number')
+  if (!/^[+-]?(?:\d(?:_?\d)*(?:\.(?:\d(?:_?\d)*)?)?|\.\d(?:_?\d)*)(?:e[+-]?\d(?:_?\d)*)?$/i.test(given)) refuse('no number')
   return Number(given.replaceAll('_', ''))
 }
 function shown(number) {
