@@ -194,7 +194,7 @@ export function replyKey(tokens, { seed, completion }) {
 export const textOf = ({ marked, literal }) => unmarked(marked, literal)
 
 /** Messages as a template takes them; an error names the message and the field. */
-export const checkedMessages = (messages) => checked_messages(fromObject(messages, true))
+export const checkedMessages = (messages) => checked_messages(fromObject(messages, 'messages', true))
 
 /** An answer while it is made, read once: pieces of its content; `deltas` gives reasoning and calls, too. */
 export class ChatGeneration {

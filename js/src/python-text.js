@@ -1,6 +1,6 @@
 // Python's texts, JSON, patterns and iterators where JavaScript's differ: what tools/parsers_to_javascript.py writes uses
 // them.  Whole numbers of JSON are BigInts.  Halves of surrogate pairs that a literal escapes one by one become characters.
-import { iterated } from './python.js'
+import { error, iterated } from './python.js'
 import { DIGITS } from './unicode.js'
 export * from './python.js'
 
@@ -243,12 +243,14 @@ export function literal_eval(given) {
 }
 
 // Data of JavaScript.
-/** Objects as Maps, without what is undefined; whole: whether whole numbers are BigInts. */
-export function fromObject(value, whole = false) {
-  if (Array.isArray(value)) return value.map((each) => fromObject(each, whole))
+/** Objects as Maps, without what is undefined; name: of the option; whole: whether whole numbers are BigInts. */
+export function fromObject(value, name, whole = false, depth = 0) {
+  if (depth > MOST_DEPTH) throw error('ParameterError', `${name}: objects and arrays are nested more than ${MOST_DEPTH} deep, or within themselves: give less deep ones`)
+  const inner = (each) => fromObject(each, name, whole, depth + 1)
+  if (Array.isArray(value)) return value.map(inner)
   if (whole && Number.isSafeInteger(value)) return BigInt(value)
   if (typeof value !== 'object' || value === null || value instanceof Map) return value ?? null
-  return new Map(Object.entries(value).filter(([, each]) => each !== undefined).map(([name, each]) => [name, fromObject(each, whole)]))
+  return new Map(Object.entries(value).filter(([, each]) => each !== undefined).map(([key, each]) => [key, inner(each)]))
 }
 /** Maps as objects. */
 export function toObject(value) {

@@ -260,6 +260,14 @@ def test_what_cannot_be_is_refused(run: Run) -> None:
             checked_messages(messages)
 
 
+def test_what_holds_itself_is_refused(run: Run) -> None:
+    names = ["messages", "tools", "toolChoice"]
+    cases: list[dict[str, Any]] = [{"path": str(bundled_model()), "of": name} for name in names]
+    for name, told in zip(names, run("circles", cases), strict=True):
+        assert told["error"] == "ParameterError"
+        assert told["message"].startswith(f"{name}: objects and arrays are nested more than 1000")
+
+
 def test_choices_of_tools(run: Run) -> None:
     """Without a call that is forced, tools are shown unless "none" is chosen."""
     path, source = str(bundled_model()), templates.HERMES
