@@ -230,6 +230,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"tools": TOOLS, "json_schema": {}}, "toolChoice: 'none'"),
     ({"tools": TOOLS, "toolChoice": "required", "regex": "a"}, "regex and toolChoice both"),
     ({"tools": TOOLS, "chatTemplate": templates.CHATML}, "does not show tools"),
+    ({"tools": TOOLS, "chatTemplate": "{{ messages[0].tools }} Use {{ 'tools' }} tools."}, "does not show"),
+    ({"tools": TOOLS, "templateArguments": {"tools": []}}, "templateArguments.tools=[]: chat gives it"),
     ({"tools": TOOLS, "chatTemplate": "{{ tools }}<tool_sep>"}, "calls with '<tool_sep>'"),
     ({"tools": [{"function": {"name": "f", "parameters": {"not": {}}}}], "toolChoice": "f"},
      "tools: parameters of f: the JSON schema uses not"),
