@@ -19,6 +19,7 @@ from tests.javascript.conftest import PACKAGE, ROOT
 sys.path.append(str(ROOT / "tools"))
 
 from parsers_to_javascript import FUNCTIONS, METHODS, ParserProgram
+from patterns_to_javascript import written
 from to_javascript import BUILTINS, OF_LISTS, Program
 
 
@@ -349,6 +350,18 @@ class First:
 class Second:
     def read(self, low: int, name: str) -> int:
         return low
+
+
+@pytest.mark.parametrize(
+    ("text", "flags"),
+    [
+        ("a.b", 0), ("a", re.IGNORECASE), ("a", re.MULTILINE), ("a", re.ASCII), ("(?i:a)b", 0), ("(?s:.)", 0),
+        (r"(a)\1", 0), ("^a", 0), ("a++", 0), ("(?>a)", 0), ("(?<=a)b", 0),
+    ],
+)  # fmt: skip
+def test_expressions_that_would_find_other_texts_are_refused(text: str, flags: int) -> None:
+    with pytest.raises(NotImplementedError):
+        written(re.compile(text, flags))
 
 
 def test_javascript_has_what_the_translator_writes() -> None:
