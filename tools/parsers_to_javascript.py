@@ -1,6 +1,6 @@
 """Writes more of Python as JavaScript than to_javascript.py: what reads replies of chats, and checks messages.
 
-In addition: generators, loops, exceptions, regular expressions and classes that inherit.  Arguments of methods
+In addition: generators, exceptions, regular expressions and classes that inherit.  Arguments of methods
 are given by position.  js/src/python-text.js has Python's functions and methods where JavaScript's differ.
 """
 
@@ -165,8 +165,6 @@ class ParserCode(Code):
 
     def statement(self, s: ast.stmt) -> str:
         match s:
-            case ast.While(test, body, []):
-                return f"while ({self.truth(test)}) {{ {self._block(body)} }}"
             case ast.For(target, values, body, []):
                 head = f"for ({self.target(target)} of py.each({self.expression(values)}))"
                 return f"{head} {{ {self._block(body)} }}"
@@ -215,8 +213,6 @@ class ParserCode(Code):
                 return f"(yield {'null' if value is None else self.expression(value)})"
             case ast.YieldFrom(value):
                 return f"(yield* {self.expression(value)})"
-            case ast.NamedExpr(target, value):
-                return f"({self.target(target)} = {self.expression(value)})"
             case ast.Lambda(arguments, body):
                 names = ", ".join(a.arg for a in arguments.args)
                 return f"(({names}) => {self.expression(body)})"

@@ -17,8 +17,13 @@ CATEGORIES = {
 def written(pattern: re.Pattern[str]) -> str:
     """The text of the expression; NotImplementedError for what none here has."""
     names = {number: name for name, number in pattern.groupindex.items()}
-    tree = _parser.parse(pattern.pattern, pattern.flags)
-    return _all(tree, names)
+    text = _all(_parser.parse(pattern.pattern, pattern.flags), names)
+    line_ends = (
+        "." in text and not pattern.flags & re.DOTALL
+    )  # JavaScript has more; "." itself is a number
+    if pattern.flags & ~(re.UNICODE | re.DOTALL) or line_ends:
+        raise NotImplementedError(f"flags of {pattern!r}")
+    return text
 
 
 def _all(tree: Any, names: dict[int, str]) -> str:
@@ -35,18 +40,18 @@ def _one(kind: Any, value: Any, names: dict[int, str]) -> str:
             return _character(value)
         case sre.NOT_LITERAL:
             return f"[^{_character(value)}]"
-        case sre.ANY:  # all expressions with it have DOTALL, see below
+        case sre.ANY:
             return "."
         case sre.IN:
             return f"[{''.join(_member(*each) for each in value)}]"
         case sre.BRANCH:
             return f"(?:{'|'.join(_all(each, names) for each in value[1])})"
-        case sre.SUBPATTERN if value[0] is None:
+        case sre.SUBPATTERN if value[0] is None and not value[1]:
             return f"(?:{_all(value[3], names)})"
-        case sre.SUBPATTERN:
+        case sre.SUBPATTERN if not value[1]:
             name = f"?<{names[value[0]]}>" if value[0] in names else ""
             return f"({name}{_all(value[3], names)})"
-        case sre.GROUPREF:
+        case sre.GROUPREF if value in names:
             return f"\\k<{names[value]}>"
         case sre.ASSERT | sre.ASSERT_NOT if value[0] == 1:
             return f"(?{'=' if kind is sre.ASSERT else '!'}{_all(value[1], names)})"

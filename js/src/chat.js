@@ -12,6 +12,11 @@ const MOST_CHARACTERS = 1 << 20
 const MARK = 'aleator_probe'
 const PRIVATE_USE = [[0xe000, 0xf900], [0xf0000, 0xffffe], [0x100000, 0x10fffe]]
 
+/** Variables that a chat sets. */
+const OWN = new Set(['messages', 'tools', 'documents', 'add_generation_prompt', 'bos_token', 'eos_token', 'unk_token', 'pad_token'])
+/** What of a template's parts is a name, and no variable that is read. */
+const NAMED = { MemberExpression: 'property', FilterExpression: 'filter', TestExpression: 'test', KeywordArgumentExpression: 'key', Set: 'assignee' }
+
 const isMapping = (value) => typeof value === 'object' && value !== null && !Array.isArray(value)
 
 /** A chat template in Jinja's language, for a tokenizer. */
@@ -27,6 +32,7 @@ export class ChatTemplate {
     this.source = source
     this.tokenizer = tokenizer
     this.template = failing(() => new Template(source))
+    this.variables = variablesOf(this.template.parsed)
     const texts = vocabulary.texts()
     this.control = longestFirst(texts.filter((text, token) => text && vocabulary.isSpecial(token)))
     const structures = (text) => text.trim() && (source.includes(text) || (text.startsWith('<|') && text.endsWith('|>')))
@@ -44,13 +50,9 @@ export class ChatTemplate {
     const marks = [...this.family.marks, ...(this.thinking ? [this.thinking.begin, this.thinking.end] : [])]
     this.shown = marks.map((mark) => vocabulary.id(mark)).filter((token) => token >= 0 && vocabulary.isSpecial(token))
   }
-  /** Whether the template reads a variable. */
-  reads(name) {
-    return new RegExp(`(?<![\\w.])${name}\\b`).test(this.source)
-  }
   /** Refuse tools where the template does not show them, or nothing here reads the model's calls. */
   checkCalls() {
-    if (!this.reads('tools'))
+    if (!this.variables.has('tools'))
       throw new AleatorError('ParameterError', "tools: this chat template does not show tools to the model: give a chatTemplate that reads 'tools', or describe them in a message")
     const mark = ['hermes', 'llama3', 'generic'].includes(this.family.name) && CHAT.FOREIGN.find((each) => this.source.includes(each))
     if (mark) throw new AleatorError('ParameterError', `tools: this model writes calls with '${mark}', which are not read yet: describe the tools in a message, or give a chatTemplate with calls in another form`)
@@ -58,11 +60,13 @@ export class ChatTemplate {
   /** The template's variables; one that it does not read is refused. */
   arguments(enableThinking, given) {
     if (!isMapping(given)) throw wrong('templateArguments', given, 'give an object')
-    for (const name of Object.keys(given))
-      if (!/^\w+$/.test(name) || !this.reads(name)) throw wrong(`templateArguments.${name}`, given[name], 'the chat template does not read it')
+    for (const name of Object.keys(given)) {
+      if (OWN.has(name)) throw wrong(`templateArguments.${name}`, given[name], 'chat gives it to the template itself: leave it out')
+      if (!this.variables.has(name)) throw wrong(`templateArguments.${name}`, given[name], 'the chat template does not read it')
+    }
     if (enableThinking === undefined) return given
     if (typeof enableThinking !== 'boolean') throw wrong('enableThinking', enableThinking, 'give true or false')
-    const name = ['enable_thinking', 'thinking'].find((each) => this.reads(each))
+    const name = ['enable_thinking', 'thinking'].find((each) => this.variables.has(each))
     if (!name) throw wrong('enableThinking', enableThinking, 'the chat template does not read it')
     if (Object.hasOwn(given, name)) throw wrong('enableThinking', enableThinking, 'it is given twice, once in templateArguments')
     return { ...given, [name]: enableThinking }
@@ -130,6 +134,20 @@ export class ChatTemplate {
   }
 }
 
+/** Names of the variables that a parsed template reads, those that it sets and its operators among them. */
+function variablesOf(parsed) {
+  const found = new Set()
+  const left = [parsed]
+  while (left.length) {
+    const node = left.pop()
+    if (node.type === 'Identifier') found.add(node.value)
+    const named = node.computed ? undefined : NAMED[node.type]
+    const inner = node instanceof Map ? [...node].flat() : Object.entries(node).flatMap(([key, each]) => (key === named && each.type === 'Identifier' ? [] : [each]))
+    for (const each of inner) if (typeof each === 'object' && each !== null) left.push(each)
+  }
+  return found
+}
+
 /** Texts with the most bytes first, each once. */
 function longestFirst(texts) {
   const size = new Map(texts.map((text) => [text, new TextEncoder().encode(text).length]))
@@ -194,7 +212,7 @@ export function replyKey(tokens, { seed, completion }) {
 export const textOf = ({ marked, literal }) => unmarked(marked, literal)
 
 /** Messages as a template takes them; an error names the message and the field. */
-export const checkedMessages = (messages) => checked_messages(fromObject(messages, true))
+export const checkedMessages = (messages) => checked_messages(fromObject(messages, 'messages', true))
 
 /** An answer while it is made, read once: pieces of its content; `deltas` gives reasoning and calls, too. */
 export class ChatGeneration {

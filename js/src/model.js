@@ -118,8 +118,8 @@ export class Model {
    */
   chat(messages, { chatTemplate, enableThinking, templateArguments = {}, tools, toolChoice, stop = [], ...given } = {}) {
     const checked = checkedMessages(messages)
-    const declared = checked_tools(fromObject(tools))
-    const [shown, forced] = chosen_tools(fromObject(toolChoice), declared)
+    const declared = checked_tools(fromObject(tools, 'tools'))
+    const [shown, forced] = chosen_tools(fromObject(toolChoice, 'toolChoice'), declared)
     if (!this.tokenizer) throw new AleatorError('TokenizerError', 'the model has no vocabulary (tokenizer.ggml.model): generate from token ids')
     if (given.heal) throw new AleatorError('ParameterError', "heal=true: the template ends a chat's prompt, and not a word: leave it out")
     const template = this.template(chatTemplate)
@@ -133,7 +133,7 @@ export class Model {
     checkConstraints(given, shown, forced)
     const made = { ...given, stop: [...this.vocabulary.chatStop, ...[stop].flat()] }
     if (forced.length || ((given.json_schema ?? null) !== null && (mayThink || family.thinking))) {
-      const choices = forced.length ? callsOf(family, forced) : [family.content(fromObject(given.json_schema))]
+      const choices = forced.length ? callsOf(family, forced) : [family.content(fromObject(given.json_schema, 'json_schema'))]
       made.grammar = replyGrammar(this.tokenizer, choices, mayThink ? thinking : null, opened)
       made.json_schema = undefined
       made.stop = stop // the grammar says where the reply ends

@@ -1,6 +1,6 @@
 // Python's texts, JSON, patterns and iterators where JavaScript's differ: what tools/parsers_to_javascript.py writes uses
 // them.  Whole numbers of JSON are BigInts.  Halves of surrogate pairs that a literal escapes one by one become characters.
-import { iterated } from './python.js'
+import { METHODS, error, iterated } from './python.js'
 import { DIGITS } from './unicode.js'
 export * from './python.js'
 
@@ -31,14 +31,12 @@ export function next(values, otherwise) {
 export const dict = (pairs) => new Map(pairs)
 export const new_set = () => new Set()
 export const map = (f, values) => iterated(values).map((each) => f(each))
-export const sorted = (values) => [...iterated(values)].sort()
-export const reversed = (values) => [...values].reverse()
 export const common = (a, b) => iterated(a).filter((each) => iterated(b).includes(each))
 export const get = (all, key, otherwise = null) => (all.has(key) ? all.get(key) : otherwise)
-export const items = (all) => [...all.entries()]
+export const items = METHODS.items
 export const keys = iterated
 export const index = (list, value) => list.indexOf(value)
-export const append = (list, value) => void list.push(value)
+export const append = METHODS.append
 export const update = (set, values) => values.forEach((each) => set.add(each))
 export function put(all, key, value) {
   if (all instanceof Map) all.set(key, value)
@@ -74,13 +72,10 @@ export const removeprefix = (text, start) => (text.startsWith(start) ? text.slic
 export const removesuffix = (text, end) => (end && text.endsWith(end) ? text.slice(0, -end.length) : text)
 export const replace = (of, ...given) => (typeof of === 'string' ? of.replaceAll(given[0], () => given[1]) : Object.assign(Object.create(Object.getPrototypeOf(of)), of, ...given))
 export const split = (text, between) => text.split(between)
-export const join = (between, parts) => iterated(parts).join(between)
+export const join = METHODS.join
+export const partition = METHODS.partition
 export const lower = (text) => text.toLowerCase()
 export const isprintable = (text) => /^[\p{L}\p{M}\p{N}\p{P}\p{S} ]*$/u.test(text)
-export function partition(text, between) {
-  const at = text.indexOf(between)
-  return at < 0 ? [text, '', ''] : [text.slice(0, at), between, text.slice(at + between.length)]
-}
 
 /** A regular expression; what it finds is a Map of groups, by number and by name. */
 export class Pattern {
@@ -127,12 +122,12 @@ function whole(text) {
 }
 export function parse_int(text) {
   const given = plain(text)
-  if (!/^[+-]?(?:0+(?:_?0)*|[1-9](?:_?\d)*|0x(?:_?[\da-f])+|0o(?:_?[0-7])+|0b(?:_?[01])+)$/i.test(given)) refuse('no whole number')
+  if (!/^[+-]?(?:0(?:_?0)*|[1-9](?:_?\d)*|0x(?:_?[\da-f])+|0o(?:_?[0-7])+|0b(?:_?[01])+)$/i.test(given)) refuse('no whole number')
   return whole(given.replaceAll('_', '').replace('+', ''))
 }
 export function parse_float(text) {
   const given = plain(text)
-  if (!/^[+-]?(?:\d(?:_?\d)*\.?(?:\d(?:_?\d)*)?|\.\d(?:_?\d)*)(?:e[+-]?\d(?:_?\d)*)?$/i.test(given)) refuse('no number')
+  if (!/^[+-]?(?:\d(?:_?\d)*(?:\.(?:\d(?:_?\d)*)?)?|\.\d(?:_?\d)*)(?:e[+-]?\d(?:_?\d)*)?$/i.test(given)) refuse('no number')
   return Number(given.replaceAll('_', ''))
 }
 function shown(number) {
@@ -243,12 +238,14 @@ export function literal_eval(given) {
 }
 
 // Data of JavaScript.
-/** Objects as Maps, without what is undefined; whole: whether whole numbers are BigInts. */
-export function fromObject(value, whole = false) {
-  if (Array.isArray(value)) return value.map((each) => fromObject(each, whole))
+/** Objects as Maps, without what is undefined; name: of the option; whole: whether whole numbers are BigInts. */
+export function fromObject(value, name, whole = false, depth = 0) {
+  if (depth > MOST_DEPTH) throw error('ParameterError', `${name}: objects and arrays are nested more than ${MOST_DEPTH} deep, or within themselves: give less deep ones`)
+  const inner = (each) => fromObject(each, name, whole, depth + 1)
+  if (Array.isArray(value)) return value.map(inner)
   if (whole && Number.isSafeInteger(value)) return BigInt(value)
   if (typeof value !== 'object' || value === null || value instanceof Map) return value ?? null
-  return new Map(Object.entries(value).filter(([, each]) => each !== undefined).map(([name, each]) => [name, fromObject(each, whole)]))
+  return new Map(Object.entries(value).filter(([, each]) => each !== undefined).map(([key, each]) => [key, inner(each)]))
 }
 /** Maps as objects. */
 export function toObject(value) {

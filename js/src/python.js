@@ -103,7 +103,7 @@ export function method(value, name) {
   const own = METHODS[name]
   return own ? (...given) => own(value, ...given) : (...given) => value[name](...given)
 }
-const METHODS = {
+export const METHODS = {
   get: (all, key, otherwise = null) => all.get(key) ?? otherwise,
   values: (all) => [...all.values()],
   items: (all) => [...all.entries()],

@@ -59,6 +59,13 @@ const doing = {
     for await (const piece of answer) pieces += piece
     return { pieces, tokens: answer.tokens, message: answer.message }
   },
+  // An option that holds itself.
+  circles: async ({ path, of }) => {
+    const circle = []
+    circle.push(circle)
+    const { messages, ...options } = { messages: [{ role: 'user', content: 'Hi' }], [of]: circle }
+    return (await loaded(path)).chat(messages, options)
+  },
   // A forced reply, and the grammar that it obeys.
   forced: async ({ path, messages, options }) => {
     const answer = (await loaded(path)).chat(messages, options)
@@ -70,7 +77,7 @@ const doing = {
     const { FAMILIES, Reply } = await inside('chats.js')
     const { fromObject, toObject } = await inside('python-text.js')
     const family = new (FAMILIES.find((each) => each.shows(template)))(template)
-    const reply = new Reply(family, family.thinking ? null : thinking, opened, fromObject(tools), new TextEncoder().encode('key'))
+    const reply = new Reply(family, family.thinking ? null : thinking, opened, fromObject(tools, 'tools'), new TextEncoder().encode('key'))
     const deltas = pieces.map((piece) => reply.push(piece))
     return { name: family.name, deltas: [...deltas, reply.finish()], message: toObject(reply.message.as_json()) }
   },

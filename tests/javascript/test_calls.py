@@ -230,6 +230,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"tools": TOOLS, "json_schema": {}}, "toolChoice: 'none'"),
     ({"tools": TOOLS, "toolChoice": "required", "regex": "a"}, "regex and toolChoice both"),
     ({"tools": TOOLS, "chatTemplate": templates.CHATML}, "does not show tools"),
+    ({"tools": TOOLS, "chatTemplate": "{{ messages[0].tools }} Use {{ 'tools' }} tools."}, "does not show"),
+    ({"tools": TOOLS, "templateArguments": {"tools": []}}, "templateArguments.tools=[]: chat gives it"),
     ({"tools": TOOLS, "chatTemplate": "{{ tools }}<tool_sep>"}, "calls with '<tool_sep>'"),
     ({"tools": [{"function": {"name": "f", "parameters": {"not": {}}}}], "toolChoice": "f"},
      "tools: parameters of f: the JSON schema uses not"),
@@ -258,6 +260,14 @@ def test_what_cannot_be_is_refused(run: Run) -> None:
         assert place in each["message"]
         with pytest.raises(aleator.ParameterError):
             checked_messages(messages)
+
+
+def test_what_holds_itself_is_refused(run: Run) -> None:
+    names = ["messages", "tools", "toolChoice"]
+    cases: list[dict[str, Any]] = [{"path": str(bundled_model()), "of": name} for name in names]
+    for name, told in zip(names, run("circles", cases), strict=True):
+        assert told["error"] == "ParameterError"
+        assert told["message"].startswith(f"{name}: objects and arrays are nested more than 1000")
 
 
 def test_choices_of_tools(run: Run) -> None:

@@ -19,6 +19,7 @@ from tests.javascript.conftest import PACKAGE, ROOT
 sys.path.append(str(ROOT / "tools"))
 
 from parsers_to_javascript import FUNCTIONS, METHODS, ParserProgram
+from patterns_to_javascript import written
 from to_javascript import BUILTINS, OF_LISTS, Program
 
 
@@ -193,6 +194,21 @@ def told(n: int) -> Any:
     return [json.dumps(made, ensure_ascii=False), json.dumps(made["a"]), json.dumps(0.00001)]
 
 
+SPELT = ["00_0", "0_", "1__0", "-0b1_1", "1_0.", ".5", "1_0.2_5e-3", "1.e1", "e1.", ".", "-1.5"]
+
+
+def spelt_numbers(n: int) -> Any:
+    told = []
+    for text in [*SPELT, "0" * 400_000 + "x", "1" * 400_000 + "x."]:
+        try:
+            number = float(text) if "." in text else int(text, 0)
+        except ValueError:
+            told.append("none")
+        else:
+            told.append(json.dumps(number))
+    return told
+
+
 def in_node(function: Any, n: int, program: Program | None = None) -> Any:
     node = shutil.which("node")
     if node is None or not (PACKAGE / "aleator.wasm").is_file():
@@ -203,7 +219,10 @@ def in_node(function: Any, n: int, program: Program | None = None) -> Any:
     code = [f"import * as py from {json.dumps((PACKAGE / file).as_uri())}", *program.code]
     code.append(f"console.log(JSON.stringify({name}({n})))")
     done = subprocess.run(
-        [node, "--input-type=module", "-e", "\n".join(code)], capture_output=True, text=True
+        [node, "--input-type=module", "-e", "\n".join(code)],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     return json.loads(done.stdout) if done.returncode == 0 else done.stderr
 
@@ -215,7 +234,7 @@ def test_results_are_those_of_python(function: Callable[[int], Any]) -> None:
     assert in_node(function, 7) == json.loads(json.dumps(function(7)))
 
 
-@pytest.mark.parametrize("function", [parsing, matching, told])
+@pytest.mark.parametrize("function", [parsing, matching, told, spelt_numbers])
 def test_results_of_parsers_are_those_of_python(function: Callable[[int], Any]) -> None:
     found = in_node(function, 7, ParserProgram({}, {}, ()))
     assert found == json.loads(json.dumps(function(7)))
@@ -331,6 +350,18 @@ class First:
 class Second:
     def read(self, low: int, name: str) -> int:
         return low
+
+
+@pytest.mark.parametrize(
+    ("text", "flags"),
+    [
+        ("a.b", 0), ("a", re.IGNORECASE), ("a", re.MULTILINE), ("a", re.ASCII), ("(?i:a)b", 0), ("(?s:.)", 0),
+        (r"(a)\1", 0), ("^a", 0), ("a++", 0), ("(?>a)", 0), ("(?<=a)b", 0),
+    ],
+)  # fmt: skip
+def test_expressions_that_would_find_other_texts_are_refused(text: str, flags: int) -> None:
+    with pytest.raises(NotImplementedError):
+        written(re.compile(text, flags))
 
 
 def test_javascript_has_what_the_translator_writes() -> None:
