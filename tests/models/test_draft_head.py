@@ -230,6 +230,25 @@ def test_a_converted_directory_is_without_further_layers(tmp_path: Path) -> None
     assert not any(name.startswith("blk.4.") for name in names)
 
 
+@pytest.mark.parametrize("arch", ["glm4moe", "qwen35"])
+def test_a_further_layer_leaves_a_directory_its_fingerprint(arch: str, tmp_path: Path) -> None:
+    """Texts do not depend on it, and caches and sessions of before it was read are still of use."""
+    pytest.importorskip("transformers")
+    from safetensors.torch import save_file
+
+    tensors, at = write_mtp_directory(tmp_path, arch), ("mtp.", "model.layers.4.")
+    whole = open_weights(tmp_path)
+    n = len(whole.names())
+    made = whole.identity().fingerprint
+    save_file(
+        {name: each for name, each in tensors.items() if not name.startswith(at)},
+        tmp_path / "model.safetensors",
+    )
+    without = open_weights(tmp_path)
+    assert len(without.names()) < n
+    assert without.identity().fingerprint == made
+
+
 def check_further(decoder: NativeDecoder, own: bool) -> None:
     """The head's guesses against the model's layers in PyTorch's form."""
     pytest.importorskip("torch")

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from aleator.core.errors import AleatorError, FileFormatError, ParameterError, UnsupportedModel
 from aleator.models import sampling
 from aleator.models.config import ModelConfig, present
-from aleator.models.conversion.file_types import FILE_TYPES, layer_of, may_change
+from aleator.models.conversion.file_types import FILE_TYPES, may_change
 from aleator.models.conversion.gguf_form import config_in_gguf, differences, metadata
 from aleator.models.conversions import other_pairs
 from aleator.models.directory import Directory
@@ -32,7 +32,7 @@ from aleator.models.finite_check import Unchecked
 from aleator.models.index import read_gguf
 from aleator.models.layers.rotation import llama3_divisors
 from aleator.models.native_decoder import NativeDecoder
-from aleator.models.weights import Weights, separated
+from aleator.models.weights import Weights, layer_of, separated
 
 _EXPERT = re.compile(r"(blk\.\d+\.ffn_(?:gate|up|down))\.(\d+)\.weight")
 _ROTATED = ("attn_q.", "attn_k.", "attn_q_b.", "attn_kv_a_mqa.")
