@@ -225,7 +225,9 @@ def test_a_converted_directory_is_without_further_layers(tmp_path: Path) -> None
     pytest.importorskip("transformers")
     write_mtp_directory(tmp_path, "glm4moe")
     assert "blk.4.nextn.eh_proj.weight" in open_weights(tmp_path)
-    names = converted(tmp_path, tmp_path / "m.gguf").tensors
+    made = converted(tmp_path, tmp_path / "m.gguf")
+    names = made.tensors
+    assert "layers that predict further tokens" in made.left_out[0]
     assert "blk.3.attn_q.weight" in names
     assert not any(name.startswith("blk.4.") for name in names)
 
