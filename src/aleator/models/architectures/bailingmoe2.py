@@ -18,7 +18,7 @@ from aleator.models.architecture import (
     under,
 )
 from aleator.models.architectures.deepseek_files import ROUTED, mixture_fields, routed
-from aleator.models.config import ModelConfig, unsupported
+from aleator.models.config import ModelConfig, refuse_others
 from aleator.models.experts import after_dense
 from aleator.models.files.fields import Fields, Value
 from aleator.models.files.gguf import GGUFFile
@@ -40,9 +40,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    for key, value in FIXED.items():
-        if fields.get(key, value) != value:
-            raise unsupported(fields.path, f"{key} = {fields.get(key)!r:.40}")
+    refuse_others(fields, FIXED)
     config = json_config.full_attention(fields, architecture, experts=True, rotated=HALF)
     mixtures = routed(fields.over(DEFAULTS), config.n_layers, names=NAMES)
     wide = "moe_shared_expert_intermediate_size"
