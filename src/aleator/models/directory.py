@@ -61,7 +61,7 @@ class Directory:
         """
         files, config = self._files, self.config
         n_experts = config.experts.n_experts if config.experts else 0
-        names = files.names(config.n_layers, n_experts, self._n_further())
+        names = files.names(config.n_layers, n_experts, self._n_mtp())
         found: dict[str, str] = {}
         quantised = given_by(self.fields) is not None
         for file, name, tensor in joined(self.fields, read_directory(self.path, quantised)):
@@ -71,7 +71,7 @@ class Directory:
             if not usual or (config.tied and usual == "lm_head.weight"):
                 continue
             if usual not in names:
-                if files.further_stack and usual.startswith(files.further_stack):
+                if files.mtp_prefix and usual.startswith(files.mtp_prefix):
                     continue
                 raise UnsupportedModel(
                     f"{file}: the tensor {usual!r} is not part of the architecture "
@@ -84,11 +84,11 @@ class Directory:
             found[usual] = name
             yield names[usual], tensor
 
-    def _n_further(self) -> int:
+    def _n_mtp(self) -> int:
         """How many layers predict further tokens."""
-        if not self._files.further:
+        if not self._files.mtp:
             return 0
-        if self._files.further_stack:
+        if self._files.mtp_prefix:
             return 1
         return self.fields.layers("num_nextn_predict_layers", 0, low=0)
 

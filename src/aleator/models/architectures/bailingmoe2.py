@@ -10,8 +10,8 @@ from dataclasses import replace
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import (
     EXPERTS,
-    FURTHER,
     GATED,
+    MTP_LAYER,
     Architecture,
     HuggingFace,
     outside,
@@ -83,7 +83,7 @@ BAILINGMOE2 = Architecture(
         layer=LAYER,
         bare={"mlp.gate.expert_bias": "exp_probs_b.bias"},
         expert=EXPERTS,
-        further=FURTHER | {"final_layernorm": "layer_output_norm"},
+        mtp=MTP_LAYER | {"final_layernorm": "layer_output_norm"},
         gguf_fields=gguf_fields,
     ),
     head_norm=True,

@@ -44,7 +44,7 @@ _ROTATED = ("attn_q.", "attn_k.", "attn_q_b.", "attn_kv_a_mqa.")
 """Projections to queries and keys that are rotated."""
 _BIASED = ("mamba", "mamba2", "jamba")
 """Architectures of which llama.cpp's convolutions must have biases."""
-_FURTHER = "layers that predict further tokens, which the directory has for model_draft='mtp'"
+_MTP_LAYERS = "layers that predict further tokens, which stay in the directory"
 _UNROTATED = 1e30
 """The divisor of frequencies of pairs that do not rotate, in llama.cpp's files."""
 
@@ -75,7 +75,7 @@ class ConvertedDirectory(GGUFFile):
         found, n = dict(directory.tensors()), directory.config.n_layers
         self._raw = {name: each for name, each in found.items() if layer_of(name) < n}
         self._made = _computed(directory.config) | self._zeros()
-        self.left_out = [_FURTHER] if len(self._raw) < len(found) else []
+        self.left_out = [_MTP_LAYERS] if len(self._raw) < len(found) else []
         self.llama_cpp_lacks = llama_cpp_lacks(directory.config, self._raw)
         self._sources: dict[str, list[str]] = {name: [] for name in self._made}
         new = [NewTensor(name, each.type, each.shape) for name, each in self._made.items()]
