@@ -30,6 +30,7 @@ from aleator.models.hub.bundled import bundled_head, bundled_model
 from aleator.models.native_decoder import NativeDecoder
 from aleator.samplers import Greedy, SamplerChain
 from tests.models.check_converted import converted
+from tests.models.check_dense import renamed
 from tests.models.heads import (
     CONFIG,
     DRAFT,
@@ -249,6 +250,15 @@ def test_a_further_layer_leaves_a_directory_its_fingerprint(arch: str, tmp_path:
     without = open_weights(tmp_path)
     assert len(without.names()) < n
     assert without.identity().fingerprint == made
+
+
+@pytest.mark.parametrize("n", [-1, 65, 4096, 1 << 70, "1", [1], True])
+def test_a_wrong_number_of_further_layers_is_refused(n: object, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    write_mtp_directory(tmp_path, "glm4moe")
+    renamed(tmp_path, lambda fields: fields.update(num_nextn_predict_layers=n))
+    with pytest.raises(FileFormatError, match="num_nextn_predict_layers"):
+        open_weights(tmp_path)
 
 
 def check_further(decoder: NativeDecoder, own: bool) -> None:

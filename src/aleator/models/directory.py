@@ -15,6 +15,9 @@ from aleator.models.json_config import pooling_of_directory
 from aleator.models.prequantised.directories import given_by, joined
 from aleator.models.prequantised.matrix_parts import Packed
 
+MAX_MTP = 64
+"""Layers that predict further tokens; each has a name for every expert's matrices.  Known models have 1."""
+
 
 class Directory:
     """An open directory.
@@ -90,7 +93,7 @@ class Directory:
             return 0
         if self._files.mtp_prefix:
             return 1
-        return self.fields.layers("num_nextn_predict_layers", 0, low=0)
+        return self.fields.integer("num_nextn_predict_layers", 0, MAX_MTP, 0)
 
     def made(self, name: str, tensor: StoredTensor | Packed) -> StoredTensor:
         """A tensor of :meth:`tensors` as GGUF files hold it."""
