@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,6 +68,22 @@ def test_what_is_left_out_is_told(aleator: Command, folder: Path, tmp_path: Path
     result = aleator("convert", str(folder), str(tmp_path / "out.gguf"))
     assert result.code == 0
     assert "warning: the GGUF file leaves out windows of 9 positions" in result.err
+
+
+def test_what_llama_cpp_does_not_load_is_told(
+    aleator: Command, folder: Path, tmp_path: Path
+) -> None:
+    torch: Any = pytest.importorskip("torch")
+    fields = json.loads((folder / "config.json").read_text())
+    head_dim = 2 * fields["hidden_size"] // fields["num_attention_heads"]
+    tensors = hugging_face_tensors() | {"model.embed_tokens.weight": torch.randn(N_VOCAB, 32)}
+    for name, each in tensors.items():
+        if ".self_attn." in name:  # twice as many channels
+            tensors[name] = torch.cat((each, each), dim=int(".o_proj." in name))
+    write_directory(folder, fields | {"model_type": "xverse", "head_dim": head_dim}, tensors)
+    result = aleator("convert", str(folder), str(tmp_path / "out.gguf"))
+    assert result.code == 0
+    assert f"it lacks heads of {head_dim} channels" in result.err
 
 
 def test_refused(aleator: Command, folder: Path, tmp_path: Path) -> None:

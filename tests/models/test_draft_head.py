@@ -30,6 +30,7 @@ from aleator.models.hub.bundled import bundled_head, bundled_model
 from aleator.models.native_decoder import NativeDecoder
 from aleator.samplers import Greedy, SamplerChain
 from tests.models.check_converted import converted
+from tests.models.check_dense import renamed
 from tests.models.heads import (
     CONFIG,
     DRAFT,
@@ -225,9 +226,39 @@ def test_a_converted_directory_is_without_further_layers(tmp_path: Path) -> None
     pytest.importorskip("transformers")
     write_mtp_directory(tmp_path, "glm4moe")
     assert "blk.4.nextn.eh_proj.weight" in open_weights(tmp_path)
-    names = converted(tmp_path, tmp_path / "m.gguf").tensors
+    made = converted(tmp_path, tmp_path / "m.gguf")
+    names = made.tensors
+    assert "layers that predict further tokens" in made.left_out[0]
     assert "blk.3.attn_q.weight" in names
     assert not any(name.startswith("blk.4.") for name in names)
+
+
+@pytest.mark.parametrize("arch", ["glm4moe", "qwen35"])
+def test_a_further_layer_leaves_a_directory_its_fingerprint(arch: str, tmp_path: Path) -> None:
+    """Texts do not depend on it, and caches and sessions of before it was read are still of use."""
+    pytest.importorskip("transformers")
+    from safetensors.torch import save_file
+
+    tensors, at = write_mtp_directory(tmp_path, arch), ("mtp.", "model.layers.4.")
+    whole = open_weights(tmp_path)
+    n = len(whole.names())
+    made = whole.identity().fingerprint
+    save_file(
+        {name: each for name, each in tensors.items() if not name.startswith(at)},
+        tmp_path / "model.safetensors",
+    )
+    without = open_weights(tmp_path)
+    assert len(without.names()) < n
+    assert without.identity().fingerprint == made
+
+
+@pytest.mark.parametrize("n", [-1, 65, 4096, 1 << 70, "1", [1], True])
+def test_a_wrong_number_of_further_layers_is_refused(n: object, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    write_mtp_directory(tmp_path, "glm4moe")
+    renamed(tmp_path, lambda fields: fields.update(num_nextn_predict_layers=n))
+    with pytest.raises(FileFormatError, match="num_nextn_predict_layers"):
+        open_weights(tmp_path)
 
 
 def check_further(decoder: NativeDecoder, own: bool) -> None:

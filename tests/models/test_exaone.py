@@ -45,8 +45,8 @@ def test_transformers(published: bool, changes: dict[str, Any], tmp_path: Path) 
         def fields(values: dict[str, Any]) -> None:
             values["model_type"] = "exaone"
             for ours, theirs in FIELDS.items():
-                if published and theirs in values:
-                    values[ours] = values.pop(theirs)
+                usual = values.pop(theirs)
+                values |= {ours: usual} if published else {theirs: usual, ours: None}
 
         def tensors(found: dict[str, Any]) -> dict[str, Any]:
             made = {}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.models.check_converted import converted
 from tests.models.check_dense import SMALL, check_golden, check_transformers, renamed
 
 transformers: Any = pytest.importorskip("transformers")
@@ -48,8 +49,15 @@ def tensors(found: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-@pytest.mark.parametrize("changes", [{}, {"attention_bias": True}])
-def test_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changes", "lacks"),
+    [
+        ({}, []),
+        ({"attention_bias": True}, ["biases behind attention"]),
+        ({"head_dim": 16}, ["heads of 16 channels, not hidden_size / num_attention_heads"]),
+    ],
+)
+def test_transformers(changes: dict[str, Any], lacks: list[str], tmp_path: Path) -> None:
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**(SMALL | changes)))
     check_transformers(
         model,
@@ -59,3 +67,4 @@ def test_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
         ),
         whole=True,
     )
+    assert converted(tmp_path, tmp_path / "m.gguf").llama_cpp_lacks == lacks

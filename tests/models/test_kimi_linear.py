@@ -208,6 +208,7 @@ def test_published_names_of_fields_and_tensors(tmp_path: Path) -> None:
             "numbers of layers, 1 to 5",
         ),
         (lambda f: f["linear_attn_config"].update(full_attn_layers=[]), "some layers must attend"),
+        (lambda f: f.update(layer_types=["linear_attention"] * 5), "layer_types"),
         (lambda f: f["linear_attn_config"].update(num_heads=0), "num_heads is 0"),
         (lambda f: f.update(num_experts=0), "num_experts is 0"),
         (lambda f: f.update(num_expert_group=3), "do not divide into 3 groups"),

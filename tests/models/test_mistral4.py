@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.models.check_converted import converted
 from tests.models.check_dense import check_golden, check_transformers, renamed
 
 transformers: Any = pytest.importorskip("transformers")
@@ -65,6 +66,7 @@ def in_a_model_with_pictures(folder: Path) -> None:
         ({}, False),
         ({"rope_parameters": YARN}, True),
         ({"first_k_dense_replace": 1, "rope_interleave": False}, False),
+        ({"q_lora_rank": None}, False),
     ],
 )
 def test_transformers(changes: dict[str, Any], pictures: bool, tmp_path: Path) -> None:
@@ -76,3 +78,6 @@ def test_transformers(changes: dict[str, Any], pictures: bool, tmp_path: Path) -
         change=in_a_model_with_pictures if pictures else None,
         whole=True,
     )
+    lacks = converted(tmp_path, tmp_path / "m.gguf").llama_cpp_lacks
+    plain = "q_lora_rank" in changes
+    assert lacks == (["queries that are not compressed (q_lora_rank)"] if plain else [])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from aleator.models.files.gguf import GGUFFile
 from tests.models.check_dense import SMALL, check_golden, check_transformers, renamed
 
 transformers: Any = pytest.importorskip("transformers")
@@ -17,11 +18,15 @@ def test_llama_cpp(name: str, tmp_path: Path) -> None:
     check_golden(name, tmp_path)
 
 
-def test_transformers(tmp_path: Path) -> None:
-    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL))
+@pytest.mark.parametrize("tied", [False, True])
+def test_transformers(tied: bool, tmp_path: Path) -> None:
+    """llama.cpp wants an output matrix even where it is the embedding."""
+    config = transformers.LlamaConfig(**(SMALL | {"tie_word_embeddings": tied}))
+    model = transformers.LlamaForCausalLM(config)
     check_transformers(
         model,
         tmp_path,
         change=lambda folder: renamed(folder, lambda f: f.update(model_type="xverse")),
         whole=True,
     )
+    assert "output.weight" in GGUFFile(tmp_path / "converted.gguf").tensors

@@ -108,6 +108,8 @@ def source_of(path: Path) -> Path | GGUFFile:
     made = open_converted(path)
     for each in made.left_out:
         note(f"aleator: warning: the GGUF file leaves out {each}")
+    for each in made.llama_cpp_lacks:
+        note(f"aleator: warning: llama.cpp does not load the GGUF file: it lacks {each}")
     return made
 
 

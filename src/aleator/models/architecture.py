@@ -49,13 +49,13 @@ STACKED = {
 """Names of experts that are stored together, which have no ".weight" at the end."""
 
 
-FURTHER = {
+MTP_LAYER = {
     name: "nextn." + name.replace("shared_head.", "shared_head_")
     for name in (
         "eh_proj", "enorm", "hnorm", "embed_tokens", "shared_head.norm", "shared_head.head",
     )
 }  # fmt: skip
-"""Usual names in a layer that predicts further tokens, besides those of any layer."""
+"""Usual names in a layer that predicts further tokens (MTP), besides those of any layer."""
 
 
 def shared_mlp(part: str) -> dict[str, str]:
@@ -108,10 +108,10 @@ class HuggingFace:
     bare: Mapping[str, str] = field(default_factory=dict)
     # Names of one expert's tensors within a layer -> GGUF's; "{}" is the expert's number
     expert: Mapping[str, str] = field(default_factory=dict)
-    # Names in a layer that predicts further tokens, besides those of ``layer``; {}: it is left out
-    further: Mapping[str, str] = field(default_factory=dict)
+    # Names in a layer that predicts further tokens (MTP), besides those of ``layer``; {}: it is left out
+    mtp: Mapping[str, str] = field(default_factory=dict)
     # What comes before its names, as "mtp."; "": it follows the other layers, and config.json counts it
-    further_stack: str = ""
+    mtp_prefix: str = ""
     # A tensor's name as in ``outer`` and ``layer``, from its name in the file; "" for a tensor that is left
     # out, such as one for pictures
     usual_name: Callable[[str], str] = str
@@ -128,20 +128,20 @@ class HuggingFace:
 
     ours = FormerName("usual_name")
 
-    def names(self, n_layers: int, n_experts: int = 0, n_further: int = 0) -> dict[str, str]:
+    def names(self, n_layers: int, n_experts: int = 0, n_mtp: int = 0) -> dict[str, str]:
         """Hugging Face's tensor name -> GGUF's, for every tensor that such a model can have.
 
-        ``n_further``: layers after ``n_layers`` that predict further tokens.
+        ``n_mtp``: layers after ``n_layers`` that predict further tokens.
         """
         stems = dict(self.outer)
         names: dict[str, str] = {}
-        for layer in range(n_layers + n_further):
+        for layer in range(n_layers + n_mtp):
             within = f"{self.stack}." if self.stack else ""
             file_layer, gguf_layer = f"{within}{self.layers}.{layer}.", f"blk.{layer}."
             if layer >= n_layers:
-                at = self.further_stack or file_layer
-                stems |= {at + name: gguf_layer + gguf for name, gguf in self.further.items()}
-                if self.further_stack:
+                at = self.mtp_prefix or file_layer
+                stems |= {at + name: gguf_layer + gguf for name, gguf in self.mtp.items()}
+                if self.mtp_prefix:
                     file_layer = f"{at}layers.{layer - n_layers}."
             stems |= {file_layer + name: gguf_layer + gguf for name, gguf in self.layer.items()}
             names |= {file_layer + name: gguf_layer + gguf for name, gguf in self.bare.items()}

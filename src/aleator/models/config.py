@@ -7,7 +7,7 @@ transformers' configuration classes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from typing import Any, Literal, TypeVar
 
@@ -384,6 +384,13 @@ def present(part: P | None) -> P:
 def unsupported(path: object, what: str) -> UnsupportedModel:
     """The error for a model that needs ``what``."""
     return UnsupportedModel(f"{path}: the model needs {what}, which is not supported")
+
+
+def refuse_others(fields: Fields, computed: Mapping[str, Any]) -> None:
+    """Raise UnsupportedModel unless each field is absent, null, or has the one value that is ``computed``."""
+    for key, value in computed.items():
+        if fields.get(key) not in (None, value):
+            raise unsupported(fields.path, f"{key} = {fields.get(key)!r:.40}")
 
 
 def refuse(fields: Fields, what: str, *keys: str) -> None:

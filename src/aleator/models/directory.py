@@ -15,6 +15,9 @@ from aleator.models.json_config import pooling_of_directory
 from aleator.models.prequantised.directories import given_by, joined
 from aleator.models.prequantised.matrix_parts import Packed
 
+MAX_MTP = 64
+"""Layers that predict further tokens; each has a name for every expert's matrices.  Known models have 1."""
+
 
 class Directory:
     """An open directory.
@@ -61,7 +64,7 @@ class Directory:
         """
         files, config = self._files, self.config
         n_experts = config.experts.n_experts if config.experts else 0
-        names = files.names(config.n_layers, n_experts, self._n_further())
+        names = files.names(config.n_layers, n_experts, self._n_mtp())
         found: dict[str, str] = {}
         quantised = given_by(self.fields) is not None
         for file, name, tensor in joined(self.fields, read_directory(self.path, quantised)):
@@ -71,7 +74,7 @@ class Directory:
             if not usual or (config.tied and usual == "lm_head.weight"):
                 continue
             if usual not in names:
-                if files.further_stack and usual.startswith(files.further_stack):
+                if files.mtp_prefix and usual.startswith(files.mtp_prefix):
                     continue
                 raise UnsupportedModel(
                     f"{file}: the tensor {usual!r} is not part of the architecture "
@@ -84,13 +87,13 @@ class Directory:
             found[usual] = name
             yield names[usual], tensor
 
-    def _n_further(self) -> int:
+    def _n_mtp(self) -> int:
         """How many layers predict further tokens."""
-        if not self._files.further:
+        if not self._files.mtp:
             return 0
-        if self._files.further_stack:
+        if self._files.mtp_prefix:
             return 1
-        return self.fields.layers("num_nextn_predict_layers", 0, low=0)
+        return self.fields.integer("num_nextn_predict_layers", 0, MAX_MTP, 0)
 
     def made(self, name: str, tensor: StoredTensor | Packed) -> StoredTensor:
         """A tensor of :meth:`tensors` as GGUF files hold it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,7 @@ class Weights:
     def identity(self) -> ModelIdentity:
         """The model's identity: its name, its path, and a fingerprint of all its bytes.
 
+        Tensors of a directory's layers that predict further tokens do not count: texts do not depend on them.
         The first call for a file reads it whole (:mod:`aleator.models.fingerprint`).
         """
         path = self.path.resolve()
@@ -97,7 +99,7 @@ class Weights:
             yield from (("gguf", part.data) for part in self.gguf.parts)
             return
         yield "config", np.frombuffer((self.path / "config.json").read_bytes(), np.uint8)
-        for name in sorted(self._tensors):
+        for name in sorted(name for name in self._tensors if layer_of(name) < self.config.n_layers):
             tensor = self._tensors[name]
             yield f"{name} {tensor.shape} {tensor.type}", tensor.data
 
@@ -216,6 +218,12 @@ def open_weights(path: str | os.PathLike[str]) -> Weights:
     architecture, config = read_gguf(gguf)
     tensors = {name: gguf.stored(name) for name in gguf.tensors}
     return Weights(path, architecture, config, tensors, gguf)
+
+
+def layer_of(name: str) -> int:
+    """The layer in a tensor's name; -1: none."""
+    found = re.match(r"blk\.(\d+)", name)
+    return int(found[1]) if found else -1
 
 
 def separated(

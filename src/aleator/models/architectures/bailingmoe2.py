@@ -10,15 +10,15 @@ from dataclasses import replace
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import (
     EXPERTS,
-    FURTHER,
     GATED,
+    MTP_LAYER,
     Architecture,
     HuggingFace,
     outside,
     under,
 )
 from aleator.models.architectures.deepseek_files import ROUTED, mixture_fields, routed
-from aleator.models.config import ModelConfig, unsupported
+from aleator.models.config import ModelConfig, refuse_others
 from aleator.models.experts import after_dense
 from aleator.models.files.fields import Fields, Value
 from aleator.models.files.gguf import GGUFFile
@@ -40,9 +40,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    for key, value in FIXED.items():
-        if fields.get(key, value) != value:
-            raise unsupported(fields.path, f"{key} = {fields.get(key)!r:.40}")
+    refuse_others(fields, FIXED)
     config = json_config.full_attention(fields, architecture, experts=True, rotated=HALF)
     mixtures = routed(fields.over(DEFAULTS), config.n_layers, names=NAMES)
     wide = "moe_shared_expert_intermediate_size"
@@ -85,7 +83,7 @@ BAILINGMOE2 = Architecture(
         layer=LAYER,
         bare={"mlp.gate.expert_bias": "exp_probs_b.bias"},
         expert=EXPERTS,
-        further=FURTHER | {"final_layernorm": "layer_output_norm"},
+        mtp=MTP_LAYER | {"final_layernorm": "layer_output_norm"},
         gguf_fields=gguf_fields,
     ),
     head_norm=True,

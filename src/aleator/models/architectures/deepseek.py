@@ -7,7 +7,7 @@ from dataclasses import replace
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace
 from aleator.models.architectures.deepseek_files import ROUTED, mixture_fields, routed
-from aleator.models.config import ModelConfig, unsupported
+from aleator.models.config import ModelConfig, refuse_others
 from aleator.models.experts import after_dense
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
@@ -30,9 +30,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    for key, value in FIXED.items():
-        if fields.get(key, value) != value:
-            raise unsupported(fields.path, f"{key} = {fields.get(key)!r:.40}")
+    refuse_others(fields, FIXED)
     config = json_config.full_attention(fields, architecture, experts=True)
     mixtures = routed(fields.over(DEFAULTS), config.n_layers, newer=False)
     return replace(config, experts=mixtures)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from aleator.models import latent
-from aleator.models.architecture import EXPERTS, FURTHER, TRANSFORMER, Architecture, HuggingFace
+from aleator.models.architecture import EXPERTS, MTP_LAYER, TRANSFORMER, Architecture, HuggingFace
 from aleator.models.architectures.deepseek_files import (
     CHOICE_BIAS,
     ROUTED,
@@ -70,7 +70,7 @@ DEEPSEEK2 = Architecture(
         layer=TRANSFORMER | latent.LAYER | ROUTED,
         bare=CHOICE_BIAS,
         expert=EXPERTS,
-        further=FURTHER,
+        mtp=MTP_LAYER,
         gguf_fields=gguf_fields,
     ),
 )

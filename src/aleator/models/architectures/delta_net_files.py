@@ -47,8 +47,8 @@ LAYER = {
 BARE = {"linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias"}
 """Like :data:`LAYER`, for names that have no ".weight" at the end."""
 
-FURTHER_STACK = "mtp."
-FURTHER = {
+MTP_PREFIX = "mtp."
+MTP_LAYER = {
     "fc": "nextn.eh_proj",
     "pre_fc_norm_embedding": "nextn.enorm",
     "pre_fc_norm_hidden": "nextn.hnorm",
@@ -183,8 +183,8 @@ def qwen35(name: str, model_types: tuple[str, ...], *, experts: bool) -> Archite
             layer=LAYER | PROJECTIONS | (SHARED_ROUTED if experts else {}),
             bare=BARE | (under("mlp", STACKED) if experts else {}),
             expert=EXPERTS if experts else {},
-            further=FURTHER,
-            further_stack=FURTHER_STACK,
+            mtp=MTP_LAYER,
+            mtp_prefix=MTP_PREFIX,
             usual_name=in_text_model,
             convert=as_gguf,
             config_in_gguf=_tiled,

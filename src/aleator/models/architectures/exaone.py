@@ -24,7 +24,7 @@ THETA = 500000.0  # if config.json has none, as in transformers
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    values = {FIELDS.get(key, key): value for key, value in fields.values.items()}
+    values = {FIELDS.get(key, key): value for key, value in fields.over({}).values.items()}
     return full_attention(Fields(fields.path, values).over({"rope_theta": THETA}), architecture)
 
 

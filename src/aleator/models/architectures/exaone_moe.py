@@ -69,7 +69,7 @@ EXAONE_MOE = Architecture(
         layer=TRANSFORMER | HEAD_NORMS | ROUTED,
         bare={"mlp.e_score_correction_bias": "exp_probs_b.bias"},
         expert=EXPERTS,
-        further_stack="mtp.",
+        mtp_prefix="mtp.",
         gguf_fields=mixture_fields,
     ),
     head_norm=True,

@@ -10,8 +10,8 @@ from dataclasses import replace
 from aleator.models import gguf_config
 from aleator.models.architecture import (
     EXPERTS,
-    FURTHER,
     HEAD_NORMS,
+    MTP_LAYER,
     TRANSFORMER,
     Architecture,
     HuggingFace,
@@ -63,7 +63,7 @@ GLM4MOE = Architecture(
         | {"post_attention_layernorm": "post_attention_norm"},
         bare=CHOICE_BIAS,
         expert=EXPERTS,
-        further=FURTHER,
+        mtp=MTP_LAYER,
         gguf_fields=mixture_fields,
     ),
     ffn_norm="post_attention_norm",

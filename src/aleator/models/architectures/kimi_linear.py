@@ -20,7 +20,7 @@ from aleator.models.architecture import (
     under,
 )
 from aleator.models.architectures.deepseek_files import mixture_fields, routed
-from aleator.models.config import MAX_CONV, ModelConfig, unsupported
+from aleator.models.config import MAX_CONV, ModelConfig, refuse_others
 from aleator.models.delta_net import MAX_HEAD_DIM, MAX_HEADS, UNIT_EPS, DeltaNetConfig
 from aleator.models.experts import after_dense
 from aleator.models.files.fields import Fields, Value
@@ -74,9 +74,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json, as Moonshot AI's files have them or as transformers writes them."""
-    for key, value in FIXED.items():
-        if fields.get(key, value) != value:
-            raise unsupported(fields.path, f"{key} = {fields.get(key)!r:.40}")
+    refuse_others(fields, FIXED)
     length = fields.length("model_max_length", 1 << 20)
     fields = fields.over(DEFAULTS | {"max_position_embeddings": length})
     config = latent.in_json(fields, architecture, experts=True)
@@ -94,13 +92,15 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
 
 def _states(fields: Fields, nets: Fields, n_layers: int) -> tuple[bool, ...]:
     """Which layers have a delta net: by the numbers of those that attend, from 1 on, or by their kinds."""
-    key = "full_attn_layers"
+    key = "layer_types"
     states = json_config.listed_kinds(fields, n_layers, ("linear_attention",), ("full_attention",))
     if states is None:
+        key = "full_attn_layers"
         numbers = nets.require(key, list)
         if not all(type(i) is int and 1 <= i <= n_layers for i in numbers):
             raise nets.error(key, f"{key} must be numbers of layers, 1 to {n_layers}")
-        states = tuple(layer + 1 not in numbers for layer in range(n_layers))
+        attend = set(numbers)  # the list may be long
+        states = tuple(layer + 1 not in attend for layer in range(n_layers))
     if all(states) or not any(states):
         raise nets.error(key, "some layers must attend, and others have a delta net")
     return states

@@ -54,7 +54,7 @@ MELLUM = Architecture(
         read_json,
         layer=TRANSFORMER | HEAD_NORMS | {"mlp.gate": "ffn_gate_inp"},
         expert=EXPERTS,
-        further_stack="mtp.",
+        mtp_prefix="mtp.",
     ),
     head_norm=True,
 )

@@ -10,9 +10,9 @@ from functools import partial
 from aleator.models.architecture import EXPERTS, SHARED_ROUTED, Architecture, HuggingFace
 from aleator.models.architectures.delta_net_files import (
     BARE,
-    FURTHER,
-    FURTHER_STACK,
     LAYER,
+    MTP_LAYER,
+    MTP_PREFIX,
     as_gguf,
     read_gguf,
     read_json,
@@ -29,8 +29,8 @@ QWEN3NEXT = Architecture(
         | {"linear_attn.in_proj_qkvz": "ssm_in", "linear_attn.in_proj_ba": "ssm_ba"},
         bare=BARE,
         expert=EXPERTS,
-        further=FURTHER,
-        further_stack=FURTHER_STACK,
+        mtp=MTP_LAYER,
+        mtp_prefix=MTP_PREFIX,
         convert=as_gguf,
     ),
     ffn_norm="post_attention_norm",

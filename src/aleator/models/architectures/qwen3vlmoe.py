@@ -47,7 +47,10 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
 
 
 def as_gguf(name: str, tensor: StoredTensor, _: Fields, config: ModelConfig) -> StoredTensor:
-    """Convert a tensor to GGUF's form: the published files hold experts' matrices transposed."""
+    """Convert a tensor to GGUF's form: the published files hold experts' matrices transposed.
+
+    Their shape tells; square ones are taken as they are, as in transformers.  Qwen's are not square.
+    """
     width = present(config.experts).n_ff
     n_in = {"ffn_gate_up_exps": config.n_embd, "ffn_down_exps": width}.get(name.split(".")[-2])
     if n_in is None or len(tensor.shape) != 3 or tensor.shape[2] == n_in:

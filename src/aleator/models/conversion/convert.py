@@ -20,8 +20,13 @@ from numpy.typing import NDArray
 from aleator.core.errors import AleatorError, FileFormatError, ParameterError, UnsupportedModel
 from aleator.models import sampling
 from aleator.models.config import ModelConfig, present
-from aleator.models.conversion.file_types import FILE_TYPES, layer_of, may_change
-from aleator.models.conversion.gguf_form import config_in_gguf, differences, metadata
+from aleator.models.conversion.file_types import FILE_TYPES, may_change
+from aleator.models.conversion.gguf_form import (
+    config_in_gguf,
+    differences,
+    llama_cpp_lacks,
+    metadata,
+)
 from aleator.models.conversions import other_pairs
 from aleator.models.directory import Directory
 from aleator.models.files.fields import Value, read_json
@@ -32,13 +37,14 @@ from aleator.models.finite_check import Unchecked
 from aleator.models.index import read_gguf
 from aleator.models.layers.rotation import llama3_divisors
 from aleator.models.native_decoder import NativeDecoder
-from aleator.models.weights import Weights, separated
+from aleator.models.weights import Weights, layer_of, separated
 
 _EXPERT = re.compile(r"(blk\.\d+\.ffn_(?:gate|up|down))\.(\d+)\.weight")
 _ROTATED = ("attn_q.", "attn_k.", "attn_q_b.", "attn_kv_a_mqa.")
 """Projections to queries and keys that are rotated."""
 _BIASED = ("mamba", "mamba2", "jamba")
 """Architectures of which llama.cpp's convolutions must have biases."""
+_MTP_LAYERS = "layers that predict further tokens, which stay in the directory"
 _UNROTATED = 1e30
 """The divisor of frequencies of pairs that do not rotate, in llama.cpp's files."""
 
@@ -48,6 +54,7 @@ class ConvertedDirectory(GGUFFile):
 
     Attributes:
         left_out: what GGUF cannot say about the model and llama.cpp does without, for warnings.
+        llama_cpp_lacks: for what llama.cpp does not load the file, for warnings.
         directory: the open directory.
     """
 
@@ -65,10 +72,11 @@ class ConvertedDirectory(GGUFFile):
         """
         self.directory = directory = Directory(path)
         self._said = config_in_gguf(directory.architecture, directory.config)
-        n = directory.config.n_layers  # without layers that predict further tokens
-        self._raw = {name: each for name, each in directory.tensors() if layer_of(name) < n}
+        found, n = dict(directory.tensors()), directory.config.n_layers
+        self._raw = {name: each for name, each in found.items() if layer_of(name) < n}
         self._made = _computed(directory.config) | self._zeros()
-        self.left_out: list[str] = []
+        self.left_out = [_MTP_LAYERS] if len(self._raw) < len(found) else []
+        self.llama_cpp_lacks = llama_cpp_lacks(directory.config, self._raw)
         self._sources: dict[str, list[str]] = {name: [] for name in self._made}
         new = [NewTensor(name, each.type, each.shape) for name, each in self._made.items()]
         new += self._planned()

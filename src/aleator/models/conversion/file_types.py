@@ -5,7 +5,6 @@ A file type such as Q4_K_M is a mixture: tensors whose errors do more harm get m
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
@@ -13,6 +12,7 @@ from aleator.core.records import dataclass
 from aleator.models.files.gguf import GGUFFile, TensorInfo
 from aleator.models.files.tensor_types import TENSOR_TYPES
 from aleator.models.index import ARCHITECTURES
+from aleator.models.weights import layer_of
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,6 @@ def file_type(name: str) -> str:
     if upper not in FILE_TYPES:
         raise ParameterError(f"type={name!r:.80}: give one of {', '.join(FILE_TYPES)}")
     return upper
-
-
-def layer_of(name: str) -> int:
-    """The layer in a tensor's name; -1: none."""
-    found = re.match(r"blk\.(\d+)", name)
-    return int(found[1]) if found else -1
 
 
 def may_change(info: TensorInfo) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +24,10 @@ DIVISORS = (
     "arcee", "exaone",
 )  # fmt: skip
 """The architectures whose rotary frequencies llama.cpp divides by the numbers of a tensor (rope_freqs)."""
+_UNTIED = (
+    "bailingmoe", "bailingmoe2", "internlm2", "kimi-linear", "mellum", "orion", "stablelm", "xverse",
+)  # fmt: skip
+"""The architectures of which llama.cpp wants an output matrix, even where it is the embedding."""
 _SCORES = {"softmax": 1, "sigmoid": 2, "chosen softmax": 3, "chosen sigmoid": 2}
 """Functions from a router's logits to weights -> ``expert_gating_func``."""
 
@@ -40,7 +44,8 @@ def config_in_gguf(architecture: Architecture, config: ModelConfig) -> ModelConf
     experts = config.experts
     if experts is not None and experts.n_groups == 1:
         experts = replace(experts, n_group_best=2)
-    return replace(config, rope=rope, window=window, experts=experts)
+    tied = config.tied and architecture.name not in _UNTIED
+    return replace(config, rope=rope, window=window, experts=experts, tied=tied)
 
 
 def _rope(architecture: Architecture, rope: RopeConfig) -> RopeConfig:
@@ -236,6 +241,31 @@ def differences(said: ModelConfig, found: ModelConfig) -> tuple[list[str], list[
         else:
             wrong.append(f"{path}: {_shown(before)} would become {_shown(after)}")
     return left_out, wrong
+
+
+def llama_cpp_lacks(config: ModelConfig, names: Container[str]) -> list[str]:
+    """What llama.cpp lacks to load a model's file, which Aleator loads.
+
+    Args:
+        config: the dimensions in the directory.
+        names: GGUF's names of its tensors.
+    """
+    name, n, latent = config.architecture, config.n_layers, config.latent
+    wide = bool(config.n_heads) and config.n_heads[0] * config.head_dim != config.n_embd
+    lite = n in (26, 27) or (n == 48 and config.n_vocab == 128256)  # as it tells DeepSeek-V2-Lite
+    found = {
+        "biases behind attention": name == "internlm2" and "blk.0.attn_output.bias" in names,
+        f"heads of {config.head_dim} channels, not hidden_size / num_attention_heads": (
+            wide and name in ("bailingmoe2", "deepseek", "internlm2", "orion", "stablelm", "xverse")
+        ),
+        "queries that are not compressed (q_lora_rank)": (
+            name in ("deepseek2", "mistral4")
+            and latent is not None
+            and not latent.q_rank
+            and not lite
+        ),
+    }
+    return [what for what, lacks in found.items() if lacks]
 
 
 def _plain(config: ModelConfig) -> ModelConfig:
