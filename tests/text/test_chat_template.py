@@ -121,8 +121,16 @@ def test_a_template_extends_lists_of_its_own() -> None:
     many = source.replace("range(3)", "range(100000)")
     with pytest.raises(TemplateError, match="a list of more than 100000 entries"):
         render(many + "{{ n.ids.append(1) }}")
+    taken = "{{ n.ids.index(1) }} {{ n.ids.pop() }} {{ n.ids.append(1) or n.ids|length }}"
+    assert render(many + taken) == "1 99999 100000"
+
+
+@pytest.mark.parametrize("way", ["given.parts", "given.pair[0]", "given.pair[1].deep"])
+def test_a_template_does_not_extend_lists_of_the_caller(way: str) -> None:
+    given = {"parts": [1], "pair": ([1], {"deep": [1]})}
     with pytest.raises(TemplateError, match="unsafe"):
-        render("{{ given.parts.append(1) }}", given={"parts": [1]})
+        render(f"{{% set own = {way} %}}{{{{ own.append(2) }}}}", given=given)
+    assert given == {"parts": [1], "pair": ([1], {"deep": [1]})}
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,8 @@ def _given(value: Any) -> Any:
     """A variable of a template, whose lists it may not change."""
     if isinstance(value, list):
         return _Given(map(_given, value))
+    if type(value) is tuple:
+        return tuple(map(_given, value))
     if isinstance(value, Mapping):
         return {key: _given(each) for key, each in value.items()}
     return value
@@ -252,7 +254,7 @@ def _environment(clock: _Clock) -> Environment:
                 # The base class wraps the methods of strings.
                 _check_format(getattr(getattr(__obj, "__wrapped__", __obj), "__self__", None))
             owner = getattr(__obj, "__self__", None)
-            if type(owner) is list and len(owner) >= MAX_NUMBER:
+            if type(owner) is list and __obj.__name__ == "append" and len(owner) >= MAX_NUMBER:
                 raise TemplateError(f"a list of more than {MAX_NUMBER} entries")
             # A macro gets what a conversation contains, and what it does with that is checked there.
             if not isinstance(__obj, Macro):
