@@ -97,9 +97,12 @@ def test_too_long_a_template() -> None:
     ("source", "message"),
     [
         (
-            "\n{{ raise_exception('no system') }}",
-            "line 2: it refuses the conversation: no system: write what",
+            "\n{{ raise_exception('System role not supported') }}",
+            "line 2: it refuses the conversation: System role not supported: write what",
         ),
+        # Of Mistral's and Qwen's, which take a system's message.
+        ("{{ raise_exception('Only system and user roles are supported!') }}", "supported!$"),
+        ("{{ raise_exception('System message must be at the beginning.') }}", "beginning.$"),
         ("a\nb\n{{ x.y }}", "line 3: 'x' is undefined"),
         ("{{ 1 // 0 }}", "line 1: integer division"),
         ("{{ ''.__class__.__mro__ }}", "unsafe"),

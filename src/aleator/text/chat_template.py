@@ -33,6 +33,8 @@ MAX_BITS = 4096  # of an integer
 _FILENAME = "<template>"
 # A width of six digits or more, or one from the arguments.
 _WIDE_FORMAT = re.compile(r"%[^a-zA-Z%]*(\d{6}|\*)|\{[^}]*\d{6}")
+# Such as "System role not supported"; others name it beside the roles that are.
+_NO_SYSTEM = re.compile(r"(?is)(?=.*\bsystem)(?=.*\bsupport)(?=.*(\bnot\b|n't))")
 
 
 class ChatTemplate:
@@ -357,7 +359,7 @@ def _listed(value: Any) -> list[Any]:
 
 def _raise_exception(message: str) -> NoReturn:
     remedy = ""
-    if "system" in str(message).lower():  # Gemma 2
+    if _NO_SYSTEM.match(str(message)):  # Gemma 2
         remedy = ": write what the system says at the beginning of the user's first message"
     raise TemplateError(f"it refuses the conversation: {message}{remedy}")
 
