@@ -80,6 +80,7 @@ def test_answers_of_a_process_whose_pipe_has_a_high_number(written: str) -> None
         try:
             with open(fcntl.fcntl(process.stdout, fcntl.F_DUPFD, 1500), "rb") as high:
                 low, process.stdout = process.stdout, high
+                resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # it may open no more
                 assert Trials._ask(process, b"x\n", 20) == ANSWERS[written]
                 process.stdout = low
         finally:
