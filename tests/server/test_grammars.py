@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import resource
 import signal
@@ -10,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from aleator.samplers import Grammar
 from aleator.samplers.constrained import ConstraintSampler
 from aleator.server import grammar_limits
 from aleator.server.auth import Caller, set_caller
+from aleator.server.errors import api_error
 from aleator.server.grammar_limits import (
     KEPT,
     KEPT_BYTES,
@@ -80,10 +83,33 @@ def test_answers_of_a_process_whose_pipe_has_a_high_number(written: str) -> None
         try:
             with open(fcntl.fcntl(process.stdout, fcntl.F_DUPFD, 1500), "rb") as high:
                 low, process.stdout = process.stdout, high
+                resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # it may open no more
                 assert Trials._ask(process, b"x\n", 20) == ANSWERS[written]
                 process.stdout = low
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+LACKS = {"ENOMEM": 503, "EMFILE": 503, "ENFILE": 503, "EAGAIN": 503, "ENOENT": 500}
+"""Why a process does not start, and the status of the request."""
+
+
+@pytest.mark.parametrize("lack", LACKS)
+def test_a_lack_because_of_which_no_process_starts_may_pass(
+    lack: str, trials: Trials, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = Trials(trials._model, 20)
+    failing = Mock(side_effect=OSError(getattr(errno, lack), "the system's words"))
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "Popen", failing)
+        with pytest.raises(OSError, match="words") as caught:
+            new.run("regex", {"option": "regex", "value": "[a-c]"})
+    made = api_error(caught.value)
+    assert (made.status, "ask again" in str(made)) == (LACKS[lack], LACKS[lack] == 503)
+    assert "words" not in str(made)
+    if lack == "EMFILE":
+        new.run("regex", {"option": "regex", "value": "[a-c]"})
+        new.close()
 
 
 def test_what_can_be_compiled_passes_and_what_is_wrong_is_told(trials: Trials) -> None:

@@ -97,9 +97,12 @@ def test_too_long_a_template() -> None:
     ("source", "message"),
     [
         (
-            "\n{{ raise_exception('no system') }}",
-            "line 2: it refuses the conversation: no system: write what",
+            "\n{{ raise_exception('System role not supported') }}",
+            "line 2: it refuses the conversation: System role not supported: write what",
         ),
+        # Of Mistral's and Qwen's, which take a system's message.
+        ("{{ raise_exception('Only system and user roles are supported!') }}", "supported!$"),
+        ("{{ raise_exception('System message must be at the beginning.') }}", "beginning.$"),
         ("a\nb\n{{ x.y }}", "line 3: 'x' is undefined"),
         ("{{ 1 // 0 }}", "line 1: integer division"),
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
@@ -121,8 +124,16 @@ def test_a_template_extends_lists_of_its_own() -> None:
     many = source.replace("range(3)", "range(100000)")
     with pytest.raises(TemplateError, match="a list of more than 100000 entries"):
         render(many + "{{ n.ids.append(1) }}")
+    taken = "{{ n.ids.index(1) }} {{ n.ids.pop() }} {{ n.ids.append(1) or n.ids|length }}"
+    assert render(many + taken) == "1 99999 100000"
+
+
+@pytest.mark.parametrize("way", ["given.parts", "given.pair[0]", "given.pair[1].deep"])
+def test_a_template_does_not_extend_lists_of_the_caller(way: str) -> None:
+    given = {"parts": [1], "pair": ([1], {"deep": [1]})}
     with pytest.raises(TemplateError, match="unsafe"):
-        render("{{ given.parts.append(1) }}", given={"parts": [1]})
+        render(f"{{% set own = {way} %}}{{{{ own.append(2) }}}}", given=given)
+    assert given == {"parts": [1], "pair": ([1], {"deep": [1]})}
 
 
 @pytest.mark.parametrize(

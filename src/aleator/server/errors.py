@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +14,14 @@ log = logging.getLogger(__name__)
 LONGEST_PARAM = 200
 """Most letters of a field's name in an error: an unknown name may be megabytes long."""
 RETRY_AFTER = 1
-"""Seconds that a client should wait before it retries after a full queue."""
+"""Seconds that a client should wait before it retries after a full queue or a lack of memory."""
+LACKS = {
+    errno.ENOMEM: "too little memory",
+    errno.EAGAIN: "no process left",
+    errno.EMFILE: "no open file left",
+    errno.ENFILE: "no open file left",
+}
+"""What the system lacks, by the number of its error."""
 
 
 class ApiError(errors.AleatorError):
@@ -86,9 +94,10 @@ def _converted(error: BaseException, spelled: Mapping[str, str]) -> ApiError:
         # The request's limits leave no token to draw, or its grammar has grown too large meanwhile.
         return ApiError(400, message, code="no_token_left")
     log.error("a request failed", exc_info=error)
-    if isinstance(error, MemoryError):
+    number = errno.ENOMEM if isinstance(error, MemoryError) else getattr(error, "errno", None)
+    if number in LACKS:
         if not isinstance(error, errors.AleatorError):
-            message = "there is too little memory for this request now: ask again, or for less"
+            message = f"there is {LACKS[number]} for this request now: ask again, or for less"
         return ApiError(503, message, None, "out_of_memory", {"retry-after": str(RETRY_AFTER)})
     if isinstance(error, errors.AleatorError):
         return ApiError(500, message)

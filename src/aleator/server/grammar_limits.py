@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from selectors import EVENT_READ, DefaultSelector
+from selectors import EVENT_READ, PollSelector
 
 from aleator.core.errors import AleatorError, EngineClosed, GrammarError, ParameterError
 from aleator.samplers.constrained import ConstraintSampler
@@ -126,7 +126,7 @@ class Trials:
             process.stdin.flush()
         except BrokenPipeError:
             return None
-        with DefaultSelector() as selector:  # select() takes no files from number 1,024 on
+        with PollSelector() as selector:  # opens no file, and takes those from number 1,024 on
             selector.register(process.stdout, EVENT_READ)
             answer = process.stdout.readline() if selector.select(seconds) else b""
         return answer if answer.endswith(b"\n") else None  # a killed process may leave half a line

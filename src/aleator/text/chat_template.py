@@ -33,6 +33,8 @@ MAX_BITS = 4096  # of an integer
 _FILENAME = "<template>"
 # A width of six digits or more, or one from the arguments.
 _WIDE_FORMAT = re.compile(r"%[^a-zA-Z%]*(\d{6}|\*)|\{[^}]*\d{6}")
+# Such as "System role not supported"; others name it beside the roles that are.
+_NO_SYSTEM = re.compile(r"(?is)(?=.*\bsystem)(?=.*\bsupport)(?=.*(\bnot\b|n't))")
 
 
 class ChatTemplate:
@@ -152,6 +154,8 @@ def _given(value: Any) -> Any:
     """A variable of a template, whose lists it may not change."""
     if isinstance(value, list):
         return _Given(map(_given, value))
+    if type(value) is tuple:
+        return tuple(map(_given, value))
     if isinstance(value, Mapping):
         return {key: _given(each) for key, each in value.items()}
     return value
@@ -252,7 +256,7 @@ def _environment(clock: _Clock) -> Environment:
                 # The base class wraps the methods of strings.
                 _check_format(getattr(getattr(__obj, "__wrapped__", __obj), "__self__", None))
             owner = getattr(__obj, "__self__", None)
-            if type(owner) is list and len(owner) >= MAX_NUMBER:
+            if type(owner) is list and __obj.__name__ == "append" and len(owner) >= MAX_NUMBER:
                 raise TemplateError(f"a list of more than {MAX_NUMBER} entries")
             # A macro gets what a conversation contains, and what it does with that is checked there.
             if not isinstance(__obj, Macro):
@@ -355,7 +359,7 @@ def _listed(value: Any) -> list[Any]:
 
 def _raise_exception(message: str) -> NoReturn:
     remedy = ""
-    if "system" in str(message).lower():  # Gemma 2
+    if _NO_SYSTEM.match(str(message)):  # Gemma 2
         remedy = ": write what the system says at the beginning of the user's first message"
     raise TemplateError(f"it refuses the conversation: {message}{remedy}")
 
