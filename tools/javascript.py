@@ -18,8 +18,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from code_to_javascript import Code, as_json
 from parsers_to_javascript import ParserProgram
-from to_javascript import Code, Program, as_json
+from to_javascript import Program
 
 import aleator
 from aleator.cache.storage.layer import TYPES as CACHE_TYPES

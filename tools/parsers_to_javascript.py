@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType, UnionType
 from typing import Any
 
+from code_to_javascript import Code, as_json
 from patterns_to_javascript import written
-from to_javascript import Code, Program, as_json
+from to_javascript import Program
 
 FUNCTIONS = {
     "float": "parse_float", "int": "parse_int", "set": "new_set", "min": "least", "max": "greatest",

@@ -11,7 +11,6 @@ const ANCHOR = new RegExp(EXPRESSIONS.ANCHOR)
 
 const wrong = (why) => new AleatorError('ParameterError', why)
 const named = (value) => `bannedRegex=${(JSON.stringify(value) ?? String(value)).slice(0, 80)}`
-const tooLarge = () => wrong(`bannedRegex: together the expressions are larger than ${MOST_SIZE} of RE2's instructions: give fewer, or repeat less`)
 
 /** Searchers of `bannedRegex`, one for each probability: of an expression, of { regex, probability }, or of several; JSON too. */
 export function searchers(given) {
@@ -23,14 +22,15 @@ export function searchers(given) {
   let left = MOST_SIZE
   for (const [source, probability] of all.values()) {
     const { part, size } = read(source)
-    if ((left -= size) < 0) throw tooLarge()
+    if ((left -= size) < 0) throw wrong(`bannedRegex: together the expressions are larger than ${MOST_SIZE} of re2js's instructions: give fewer, or repeat less`)
     groups.set(probability, [...(groups.get(probability) ?? []), part])
   }
   if ([...groups.keys()].filter((each) => each < 1).length > MOST_PROBABILITIES) throw wrong(`bannedRegex has more than ${MOST_PROBABILITIES} probabilities below 1: give fewer`)
   try {
     return Array.from(groups, ([probability, parts]) => new Searcher(any_of(parts), probability))
   } catch (error) {
-    throw error instanceof SyntaxError ? tooLarge() : error
+    if (!(error instanceof SyntaxError)) throw error
+    throw wrong(`bannedRegex: beginnings of matches cannot be searched for (${error.message}): give shorter expressions, or bannedStrings`)
   }
 }
 

@@ -184,7 +184,8 @@ REFUSED = {
     "'a'.repeat(1001)": "1001 characters",
     "'(?:a{30}){30}'": "900 bytes",
     "Array.from({ length: 513 }, (_, i) => `a${i}`)": "513 expressions",
-    "Array.from({ length: 200 }, (_, i) => `[b${i}]{400}`)": "20000 of RE2's instructions",
+    "Array.from({ length: 200 }, (_, i) => `[b${i}]{400}`)": "20000 of re2js's instructions",
+    "'a'.repeat(512)": "(expression nests too deeply): give shorter",
     "[1, 2, 3, 4, 5].map((n) => ['a', n / 10])": "4 probabilities",
     "[['a', 0]]": "probability=0 is out of range",
     "{ regex: 'a', probability: 2 }": "probability=2 is out of range",
@@ -204,24 +205,30 @@ def test_what_is_wrong_is_refused_by_name(run: Run) -> None:
         assert said in each["message"]
 
 
+SEVERAL = (
+    ("[ab]{2}", 0.5), ("a[^a]", 0.7), (r"\bb", 1.0), ("\u00e9{2,4}", 0.9), (r"aba|b\z", 0.2), ("^a", 1.0),
+)  # fmt: skip
+OF_LENGTHS = ((r"aba|b\z", 0.3), ("[ab]{2,3}", 1.0), (r"\bb", 0.6))
+
+
 @pytest.mark.parametrize(
-    ("begun", "skip", "strip"), [([0, 4], 1, False), ([], 0, True), ([], 2, False)]
+    ("bans", "begun", "skip", "strip"),
+    [
+        (SEVERAL, [0, 4], 1, False),
+        (SEVERAL, [], 0, True),
+        (SEVERAL, [], 2, False),
+        (OF_LENGTHS, [2, 2, 11], 0, False),
+    ],
 )
 def test_tokens_are_held_and_taken_back_as_here(
-    run: Run, begun: list[int], skip: int, strip: bool
+    run: Run, bans: tuple[tuple[str, float], ...], begun: list[int], skip: int, strip: bool
 ) -> None:
     """With other tokens than a model's: matches that stay, and characters in several tokens."""
     r = random.Random(3)
-    pieces = [b"a", b"b", b" ab", b" ", b"\xc3", b"\xa9", "\u00e9".encode(), b"\n", b"", b" a"]
-    bans = (
-        ("[ab]{2}", 0.5),
-        ("a[^a]", 0.7),
-        (r"\bb", 1.0),
-        ("\u00e9{2,4}", 0.9),
-        (r"aba|b\z", 0.2),
-    )
+    ends = [b"\n", b"", b" a", b"aa", b"ba"]
+    pieces = [b"a", b"b", b" ab", b" ", b"\xc3", b"\xa9", "\u00e9".encode(), *ends]
     given: dict[str, Any] = {"begun": begun, "skip": skip, "strip": strip}
-    streams = [[r.randrange(len(pieces)) for _ in range(400)] for _ in range(20)]
+    streams = [[r.randrange(len(pieces)) for _ in range(60)] for _ in range(400)]
 
     def told(stream: list[int]) -> list[Any]:
         own = Bans(

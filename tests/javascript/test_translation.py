@@ -18,9 +18,10 @@ from tests.javascript.conftest import PACKAGE, ROOT
 
 sys.path.append(str(ROOT / "tools"))
 
+from code_to_javascript import BUILTINS, OF_LISTS
 from parsers_to_javascript import FUNCTIONS, METHODS, ParserProgram
 from patterns_to_javascript import written
-from to_javascript import BUILTINS, OF_LISTS, Program
+from to_javascript import Program
 
 
 @dataclasses.dataclass(frozen=True)
