@@ -101,8 +101,10 @@ def products(
 ) -> None:  # fmt: skip
     """``weighs``: the first matrix is a stack; "input": its weights multiply what it takes.
 
+    ``rows``: of which a program takes as many as the kernel's caller gives it.
     ``parts_of_rows``: the size of parts that are normalised first, and gated or, if ``summed``, added.
     """
+    rows = fused.rows_at_once(rows, [of_type(k)["BLOCK"] if k in FORMS else 1 for k in kinds])
     parts, forms = parts_of(kinds, 6, rows)
     types = {
         "chosen": "*i32" if weighs else None, "times": "*fp32" if weighs == "input" else None,
@@ -130,6 +132,7 @@ def products(
     ("capability", "kinds", "rows", "width", "norm", "activation"),
     [
         (90, ["Q4_K", "Q6_K"], 1, 8, "rms", ""), (80, ["Q4_K", "Q6_K"], 4, 8, "layer", ""),
+        (90, ["Q4_K", "Q6_K"], 4, 8, "rms", ""),
         (90, ["Q4_K"], 4, 16, "rms", "silu"), (120, ["Q8_0"], 4, 16, "rms", "gelu_rounded"),
         (90, ["Q6_K"], 4, 8, "", ""), (120, ["MXFP4"], 1, 16, "", ""),
         (80, ["BF16"], 4, 8, "rms", "silu"), (90, ["F32", "BF16"], 1, 8, "", ""),
@@ -147,8 +150,8 @@ def test_products(
         (90, ["Q4_K"], 4, 128, "", False), (80, ["BF16"], 1, 4096, "", False),
         (120, ["Q8_0"], 1, 64, "", False), (90, ["BF16"], 4, 4096, "gelu", True),
         (120, ["Q8_0"], 4, 4096, "gelu", True), (80, ["Q4_K"], 1, 4096, "silu", True),
-        (90, ["Q4_K", "Q6_K"], 1, 4096, "", True), (80, ["Q4_K", "Q6_K"], 1, 4096, "", True),
-        (120, ["F32", "BF16"], 4, 4096, "", True),
+        (90, ["Q4_K", "Q6_K"], 4, 4096, "", True), (80, ["Q4_K", "Q6_K"], 4, 4096, "", True),
+        (90, ["Q4_K", "Q6_K"], 1, 4096, "", True), (120, ["F32", "BF16"], 4, 4096, "", True),
     ],
 )  # fmt: skip
 def test_products_of_parts(

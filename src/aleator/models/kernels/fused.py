@@ -29,6 +29,7 @@ from aleator.models.kernels.ready import made_ready, parts_ready, prepared
 from aleator.models.kernels.recurrent_parts import PartNorm
 
 _TYPES = 2  # matrices per launch: more would not fit into registers
+_ROWS_OF_TWO = 2  # the most rows per program of two matrices with blocks: more would not fit either
 _WIDE = 8192  # from this many rows of a matrix on, there are enough programs
 PROGRAMS = 512
 """The most programs per launch, roughly: each has its own memory, which the L2 cache should hold."""
@@ -77,8 +78,7 @@ def product_of_few(
         return out
     x = x if x.stride(1) == 1 else x.contiguous()
     floats = all(m.block == 1 for m in matrices)
-    most = sized(FEW, TILE)
-    rows = min(triton.next_power_of_2(n), most) if chosen is None else 1
+    rows = 1 if chosen is not None else rows_at_once(n, [m.block for m in matrices])
     widest = max(m.n_out for m in matrices)
     width = 16 if widest > _WIDE and not floats else 8
     width = sized(min(triton.next_power_of_2(widest), 512), width)
@@ -114,6 +114,12 @@ def product_of_few(
         AHEAD=groups_at_once(n_in), maxnreg=REGISTERS, **EXACT,
     )  # fmt: skip
     return out
+
+
+def rows_at_once(n: int, blocks: Sequence[int]) -> int:
+    """How many of ``n`` rows a program takes; ``blocks``: weights per block of each of its matrices."""
+    most = TILE if len(blocks) == 1 or max(blocks) == 1 else _ROWS_OF_TWO
+    return min(triton.next_power_of_2(n), sized(FEW, most))
 
 
 def planes_of(m: Planes) -> tuple[Any, ...]:
