@@ -242,7 +242,7 @@ def test_a_link_holds_bans_and_loops(
 def test_what_needs_a_server_says_so(window: Window, served: Served) -> None:
     window.open(served.address)
     window.press("Chain")
-    told = "return document.querySelector('.parameter [aria-label=phases]').textContent"
+    told = "return document.querySelector('.parameter [aria-label=watermark_key_file]').textContent"
     assert "needs aleator playground" in window.script(told)
 
 

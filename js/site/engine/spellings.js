@@ -26,6 +26,7 @@ export const GRAMMAR = { neutral: false };
 /** A sampler with the parameters that are not neutral, such as ``top_k=40``. */
 export function described(sampler) {
   if (sampler === GRAMMAR) return "grammar";
+  if (sampler.chains) return `phases(${sampler.chains.map(([name, own]) => `${name}: ${own.filter((each) => !each.neutral).map(described).join(" -> ")}`).join("; ")})`;
   const { sampler: name, parameters } = sampler.constructor;
   const told = parameters.flatMap((each) => {
     const p = declared.parameters[each];
@@ -50,7 +51,7 @@ function words(name, value) {
     const pairs = Array.isArray(value) ? value : Object.entries(value);
     return pairs.flatMap(([token, bias]) => [flag, `${/^\d+$/.test(token) ? token : JSON.stringify(token)}${bias < 0 ? "" : "+"}${bias}`]);
   }
-  if (type === "tuple") return (Array.isArray(value) ? value : [value]).flatMap((each) => [flag, String(each)]);
+  if (type === "tuple" && name !== "phases") return (Array.isArray(value) ? value : [value]).flatMap((each) => [flag, String(each)]);
   if (typeof value === "object") return [flag, JSON.stringify(value)];
   return [flag, type === "float" && typeof value !== "number" ? float(value) : String(value)];
 }
