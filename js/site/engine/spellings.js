@@ -1,5 +1,6 @@
 /** @file Samplers in words, and a chain on the command line, in JSON and in Python (src/aleator/server/playground/as_json.py). */
 
+import { dumps, fromObject } from "../aleator/python-text.js";
 import declared from "../declared.js";
 
 /** A number as Python writes a float. */
@@ -52,7 +53,7 @@ function words(name, value) {
     return pairs.flatMap(([token, bias]) => [flag, `${/^\d+$/.test(token) ? token : JSON.stringify(token)}${bias < 0 ? "" : "+"}${bias}`]);
   }
   if (type === "tuple" && name !== "phases") return (Array.isArray(value) ? value : [value]).flatMap((each) => [flag, String(each)]);
-  if (typeof value === "object") return [flag, JSON.stringify(value)];
+  if (typeof value === "object") return [flag, dumps(fromObject(value, name, true))];
   return [flag, type === "float" && typeof value !== "number" ? float(value) : String(value)];
 }
 
