@@ -146,7 +146,7 @@ export function settle(given, base = {}) {
     for (const name of missing(order, { ...NEUTRAL, ...own }))
       throw wrong(`a parameter of ${name} would have no effect: samplers=${shown(order.join(';'))} leaves it out; name it there`)
     for (const name of missing(order, values))
-      for (const p of ORDERED.get(name).parameters) if (!(p in own)) values[p] = NEUTRAL[p]
+      for (const p of ORDERED.get(name).parameters) if (!(p in own) && p !== 'seed') values[p] = NEUTRAL[p]
   } else {
     values.samplers = completed(order, missing(order, values))
   }

@@ -24,7 +24,7 @@ export class Phases {
     const { start, histories } = Object.fromEntries(this.table)
     const names = this.chains.map(([name]) => name)
     const tree = treeOf(this.searched(names), names.length)
-    const marks = new native.PhaseMarks(...tree, Math.max(0, names.indexOf(start)), this.tokenizer ? textsOf(this.tokenizer) : null)
+    const marks = new native.PhaseMarks(...tree, Math.max(0, names.indexOf(start)), textsOf(this.tokenizer ?? NO_TEXTS))
     return ['Phases', [this.chains.map(([, samplers]) => kernelsOf(samplers, seed)), marks, histories === 'own']]
   }
   /** The marks to search for: in which phase, the mark, and the phase that it leads to. */
@@ -72,13 +72,15 @@ function treeOf(marks, phases) {
 
 const shaped = (array, columns) => Object.assign(array, { shape: [array.length / columns, columns] })
 
+const NO_TEXTS = { allBytes: () => [] } // all marks are ids of tokens
+
 /** The texts of a vocabulary's tokens, made once. */
 function textsOf(tokenizer) {
-  if (tokenizer.texts) return tokenizer.texts
+  if (tokenizer.tokenTexts) return tokenizer.tokenTexts
   const pieces = tokenizer.allBytes()
   let n = 0
   const ends = BigInt64Array.from(pieces, ({ length }) => BigInt((n += length)))
   const all = new Uint8Array(n)
   pieces.forEach((piece, token) => all.set(piece, Number(ends[token]) - piece.length))
-  return (tokenizer.texts = new native.TokenTexts(all, ends))
+  return (tokenizer.tokenTexts = new native.TokenTexts(all, ends))
 }
