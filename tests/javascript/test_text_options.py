@@ -258,13 +258,17 @@ def test_a_chat_knows_the_marks_of_its_template(run: Run) -> None:
     source = "{{ messages[0].content }}<think>"
     case = {"path": PATH, "messages": talk}
     plain = {"chatTemplate": "{{ messages[0].content }}"}
+    phases = {"thinking": {"top_k": 2}, "answer": {"temperature": 1.5}}
+    divided = {"chatTemplate": source, "phases": phases, "maxTokens": 30, "seed": 2}
     opened = {"chatTemplate": source, "reasoningBudget": 4, "maxTokens": 30, "seed": 2}
-    told, none, healed = run(
+    told, none, healed, in_phases, unmarked = run(
         "talks",
         [
             {**case, "options": opened},
             {**case, "options": {**plain, "reasoningBudget": 4}},
             {**case, "options": {**plain, "heal": True}},
+            {**case, "options": divided},
+            {**case, "options": {**plain, "phases": phases}},
         ],
     )
     answer = aleator.load().chat(
@@ -274,6 +278,9 @@ def test_a_chat_knows_the_marks_of_its_template(run: Run) -> None:
     assert told["message"]["reasoning_content"] == answer.message.reasoning_content
     assert "nothing says how this model writes its reasoning" in none["message"]
     assert "heal=true" in healed["message"]
+    other = aleator.load().chat(talk, chat_template=source, phases=phases, max_tokens=30, seed=2)
+    assert in_phases["pieces"] == "".join(other)
+    assert "nothing in the chat template says how 'thinking' begins" in unmarked["message"]
 
 
 def test_a_text_after_nothing_begins_without_the_space_of_the_vocabulary(
