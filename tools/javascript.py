@@ -294,7 +294,8 @@ TYPES = {
     "stop_token_ids": "number[]",
     "grammar": "string",
     "regex": "string",
-    "phases": "Record<string, string | (SamplingParameters & { preset?: string; begin?: string | number; end?: string | number })>",
+    "phases": "Record<string, string | SamplingParameters & "
+    "{ preset?: string; begin?: string | number; end?: string | number }>",
     "json_schema": "boolean | string | Record<string, unknown>",
 }
 

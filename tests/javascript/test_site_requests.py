@@ -164,8 +164,10 @@ WITH_OPTIONS: list[dict[str, Any]] = [
     {"prompt": "ROMEO:\n", "stop_loops": "2,2,1.5,3", "temperature": 0, "max_tokens": 30},
     {"prompt": "ROMEO:\n", "stop_loops": [2, 1, 9, 4], "mirostat": 2, "top_k": 2, "max_tokens": 30},
     {"prompt": "ROMEO: <think>\n", "phases": {"thinking": {"top_k": 2}, "answer": {"temperature": 1.4}}},
-    {"prompt": "ROMEO:\n wi", "heal": True, "phases": {"x": {"begin": "\n", "end": "e", "top_k": 2, "mirostat": 1}}},
-    {"messages": [{"role": "user", "content": "Who's there?"}], "phases": {"x": {"begin": "I", "end": ",", "top_k": 2}}},
+    {"prompt": "ROMEO:\n wi", "heal": True,
+     "phases": {"x": {"begin": "\n", "end": "e", "top_k": 2, "mirostat": 1}}},
+    {"messages": [{"role": "user", "content": "Who's there?"}],
+     "phases": {"x": {"begin": "I", "end": ",", "top_k": 2}}},
 ]  # fmt: skip
 
 
