@@ -1,5 +1,6 @@
 // A prompt may end within what the model would write as one token: its last tokens are taken back, and the first draws
 // agree with their bytes (src/aleator/generate/healing.py).
+import { PHASES } from './facts.js'
 import { allMarks, bytesOf } from './phase-table.js'
 import { strip } from './python-text.js'
 import { binary, spellingOf } from './spelling.js'
@@ -8,7 +9,8 @@ import { binary, spellingOf } from './spelling.js'
 export function takeBack(tokens, tokenizer, phases = []) {
   const { texts, longest } = spellingOf(tokenizer)
   const [from, end] = healable(tokens, tokenizer.vocabulary.special)
-  const start = Math.max(from, marked(tokens.slice(0, end), tokenizer.vocabulary, allMarks(phases)))
+  const seen = Math.max(0, end - longest - PHASES.MAX_MARK_BYTES) // what may be taken back, and a mark before it
+  const start = Math.max(from, seen + marked(tokens.slice(seen, end), tokenizer.vocabulary, allMarks(phases)))
   const beginsLonger = (text) => texts.some((each) => each.length > text.length && each.startsWith(text))
   let [text, first] = ['', end]
   for (let at = end - 1; at >= Math.max(start, end - longest); at--) {

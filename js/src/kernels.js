@@ -1,4 +1,4 @@
-// Native samplers of a chain's.
+// Samplers in native form.
 import { native } from './runtime.js'
 
 /** What the native code makes of a name and arguments. */

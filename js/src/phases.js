@@ -13,7 +13,7 @@ export class Phases {
     Object.assign(this, { chains, tokenizer })
     for (const mark of allMarks(this.table)) {
       if (typeof mark === 'string' && !tokenizer) throw wrong('marks that are texts need a tokenizer: give it as the option tokenizer')
-      if (tokenizer && mark >= tokenizer.vocabulary.size) throw wrong(`mark ${mark} is no token: the vocabulary has 0 to ${tokenizer.vocabulary.size - 1}`)
+      if (typeof mark === 'number' && mark >= tokenizer?.vocabulary.size) throw wrong(`mark ${mark} is no token: the vocabulary has 0 to ${tokenizer.vocabulary.size - 1}`)
     }
   }
   /** The samplers of all phases. */
@@ -58,7 +58,8 @@ function treeOf(marks, phases) {
     do shorter = shorter.slice(1)
     while (!places.has(key(own, shorter)))
     phase[at] = own
-    following.set(text ? following.subarray(256 * places.get(key(own, shorter))).subarray(0, 256) : Array(256).fill(at), 256 * at)
+    if (text) following.copyWithin(256 * at, 256 * places.get(key(own, shorter)), 256 * places.get(key(own, shorter)) + 256)
+    else following.fill(at, 256 * at, 256 * at + 256)
     const here = texts.filter(([each]) => each === own)
     for (const [, mark] of here) {
       if (!mark.startsWith(text) || mark.length === text.length) continue
