@@ -32,7 +32,7 @@ PHASES: list[dict[str, Any]] = [
         "histories": "own",
     },
     {
-        "x": {"begin": "the", "end": "ee"},
+        "x": {"begin": "the", "end": "999999"},
         "y": {"begin": "ou", "end": " ", "logit_bias": [["I", 4]]},
     },
     {
