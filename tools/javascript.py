@@ -27,6 +27,7 @@ from aleator.cache.storage.layer import TYPES as CACHE_TYPES
 from aleator.chat import message, prompt, reply
 from aleator.chat.families import FAMILIES
 from aleator.core.contract import Purpose
+from aleator.core.integers import MAX_TOKEN
 from aleator.core.parameter import Parameter
 from aleator.generate import bans, expressions, loops
 from aleator.generate import complete_grammar as ending
@@ -39,7 +40,7 @@ from aleator.models.files.tensor_types import _OTHER_TYPES, TENSOR_TYPES
 from aleator.models.index import ARCHITECTURES
 from aleator.models.layers import parts, recurrent_parts
 from aleator.models.layers.layer_source import LayerSource
-from aleator.samplers import base, dry
+from aleator.samplers import base, dry, phase_table
 from aleator.samplers.index import FIRST, ORDERED, SAMPLERS
 from aleator.samplers.order import _LAST
 from aleator.samplers.params import _TRUNCATION, ALL
@@ -49,7 +50,7 @@ from aleator.text import gguf_vocabulary, pretokenizers, special_tokens, vocabul
 OUT = Path(__file__).parent.parent / "js" / "src"
 METHODS = ("asked_for", "neutral", "coefficients", "seed_in", "_unseeded", "arguments", "native")
 BASE = (base.Sampler, base.SeededSampler)  # js/src/sampler.js has these
-ELSEWHERE = ("phases", "watermark_key_file")
+ELSEWHERE = ("watermark_key_file",)
 """Parameters that JavaScript lacks."""
 
 
@@ -259,9 +260,14 @@ def facts() -> dict[str, Any]:
             "ANCHOR": expressions._ANCHOR.pattern,
         },
         "REASONING_MARKS": GenerateOptions().reasoning_marks,
+        "PHASES": {
+            "MAX_TOKEN": MAX_TOKEN,
+            **{k: v for k, v in vars(phase_table).items() if k.isupper() and k != "TYPE_CHECKING"},
+        },
         "CHAT": {
             "THINKING": [dataclasses.asdict(each) for each in prompt.THINKING],
             "FOREIGN": prompt.FOREIGN,
+            "AROUND_CALLS": {family.name: family.around_calls for family in FAMILIES},
         },
     }
 
@@ -288,6 +294,8 @@ TYPES = {
     "stop_token_ids": "number[]",
     "grammar": "string",
     "regex": "string",
+    "phases": "Record<string, string | SamplingParameters & "
+    "{ preset?: string; begin?: string | number; end?: string | number }>",
     "json_schema": "boolean | string | Record<string, unknown>",
 }
 

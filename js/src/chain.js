@@ -1,7 +1,9 @@
 // Chains of samplers: logits in, a token out.
 import { AleatorError, options, whole } from './native.js'
 import { native } from './runtime.js'
+import { kernelsOf, make } from './kernels.js'
 import { constraintsOf, grammarOf, resolve, samplersOf, settle } from './parameters.js'
+import { Phases } from './phases.js'
 import { Tokenizer } from './tokenizer.js'
 
 /** Samplers in order over one sequence; equal logits and seeds give equal tokens on every machine. */
@@ -16,13 +18,7 @@ export class Chain {
     this.values = values ?? (preset === undefined ? settle(parameters) : resolve(parameters, preset))
     this.samplers = samplersOf(this.values, tokenizer)
     this.seed = this.values.seed ?? freshSeed()
-    const counts = new Map()
-    const kernels = this.samplers.map((sampler) => {
-      const ordinal = counts.get(sampler.constructor) ?? 0
-      counts.set(sampler.constructor, ordinal + 1)
-      const [name, given] = sampler.native({ seed: this.seed, ordinal })
-      return make(name, given)
-    })
+    const kernels = kernelsOf(this.samplers, this.seed)
     this.grammar = grammarOf(this.values)
     if (this.grammar !== null) {
       if (!tokenizer) throw new AleatorError('ParameterError', `${constraintsOf(this.values)[0]} needs a tokenizer: give it as the option tokenizer`)
@@ -74,6 +70,25 @@ export class Chain {
     const copy = Object.create(Chain.prototype)
     return Object.assign(copy, this, { kernels: this.kernels.clone() })
   }
+  /** Its phases; null: it has one chain for all of a text. */
+  get divided() {
+    const last = this.samplers.at(-1)
+    return last instanceof Phases ? last : null
+  }
+  /** The phase that drew each token of the history; none without phases. */
+  get phases() {
+    return this.divided ? Array.from(this.kernels.samplers.at(-1).before, (phase) => this.divided.chains[phase][0]) : []
+  }
+  /** The chain of the phase that draws the next token, in the same state; to be freed. */
+  get present() {
+    if (!this.divided) return this.clone()
+    const [, samplers] = this.divided.chains[this.kernels.samplers.at(-1).present]
+    return Object.assign(Object.create(Chain.prototype), this, { kernels: this.kernels.present(), samplers: [...this.samplers.slice(0, -1), ...samplers] })
+  }
+  /** All samplers, those of every phase. */
+  get members() {
+    return this.samplers.flatMap((each) => (each instanceof Phases ? each.flattened : [each]))
+  }
   get history() {
     return this.kernels.history
   }
@@ -97,7 +112,7 @@ export class Chain {
 /** What each sampler of a chain makes of a row of logits; the chain stays as it is. */
 export function explain(chain, logits, top = 10) {
   whole('top', top, 0)
-  const copy = chain.kernels.clone()
+  const { kernels: copy, samplers } = chain.present
   const candidates = new native.Candidates(Float32Array.from(logits))
   const { first } = chain
   const state = (sampler, neutral) => {
@@ -110,7 +125,7 @@ export function explain(chain, logits, top = 10) {
   const stages = [state('logits', false)]
   try {
     for (let i = 0; i < first; i++) copy.apply_one(candidates, i), stages.push(state('grammar', false))
-    chain.samplers.forEach((sampler, i) => {
+    samplers.forEach((sampler, i) => {
       copy.apply_one(candidates, first + i)
       stages.push(state(sampler.constructor.sampler, sampler.neutral))
     })
@@ -119,11 +134,6 @@ export function explain(chain, logits, top = 10) {
     candidates.free()
     copy.free()
   }
-}
-
-function make(name, given) {
-  const maker = native[name]
-  return maker.prototype ? new maker(...given) : maker(...given) // a class, or a function
 }
 
 function freshSeed() {

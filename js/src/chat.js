@@ -71,6 +71,11 @@ export class ChatTemplate {
     if (Object.hasOwn(given, name)) throw wrong('enableThinking', enableThinking, 'it is given twice, once in templateArguments')
     return { ...given, [name]: enableThinking }
   }
+  /** The marks of a reply's phases, as far as they are known. */
+  get phaseMarks() {
+    const { thinking, family } = this
+    return { tool: CHAT.AROUND_CALLS[family.name] ?? [], ...(thinking && { thinking: [thinking.begin, thinking.end + thinking.after] }) }
+  }
   /** Whether a reply to this text may reason before its content. */
   mayThink(text, opened, enableThinking) {
     return Boolean(this.thinking) && (opened || !(enableThinking === false || text.slice(-40).includes(this.thinking.end)))

@@ -1,6 +1,7 @@
 // Brings constrained texts to their end before their tokens run out (src/aleator/generate/complete_grammar.py).
 // Work is a generator that pauses after each part.
 import { ENDING } from './facts.js'
+import { samplersOf } from './parameters.js'
 import { Random } from './random.js'
 import { binary, spellingOf } from './spelling.js'
 
@@ -156,7 +157,8 @@ export class EndingSearch {
 export class GrammarCompleter {
   /** chain: it has a grammar. */
   constructor(chain, tokenizer) {
-    const biases = chain.samplers.find((each) => each.constructor.sampler === 'logit_bias')?.logit_bias ?? []
+    const whole = chain.divided ? samplersOf({ ...chain.values, phases: [] }, tokenizer) : []
+    const biases = [...chain.members, ...whole].flatMap((each) => (each.constructor.sampler === 'logit_bias' ? each.logit_bias : []))
     const banned = biases.filter(([, bias]) => bias === -Infinity).map(([token]) => token)
     Object.assign(this, { chain, search: new EndingSearch(tokenizer, banned), plan: null, closing: false, growth: 0, wait: 0, off: false })
   }

@@ -1,11 +1,16 @@
 // A prompt may end within what the model would write as one token: its last tokens are taken back, and the first draws
 // agree with their bytes (src/aleator/generate/healing.py).
-import { spellingOf } from './spelling.js'
+import { PHASES } from './facts.js'
+import { allMarks, bytesOf } from './phase-table.js'
+import { strip } from './python-text.js'
+import { binary, spellingOf } from './spelling.js'
 
-/** The tokens that are left of a prompt, and those that a longer token begins with. */
-export function takeBack(tokens, tokenizer) {
+/** The tokens that are left of a prompt, and those that a longer token begins with; marks of phases stay. */
+export function takeBack(tokens, tokenizer, phases = []) {
   const { texts, longest } = spellingOf(tokenizer)
-  const [start, end] = healable(tokens, tokenizer.vocabulary.special)
+  const [from, end] = healable(tokens, tokenizer.vocabulary.special)
+  const seen = Math.max(0, end - longest - PHASES.MAX_MARK_BYTES) // what may be taken back, and a mark before it
+  const start = Math.max(from, seen + marked(tokens.slice(seen, end), tokenizer.vocabulary, allMarks(phases)))
   const beginsLonger = (text) => texts.some((each) => each.length > text.length && each.startsWith(text))
   let [text, first] = ['', end]
   for (let at = end - 1; at >= Math.max(start, end - longest); at--) {
@@ -14,6 +19,18 @@ export function takeBack(tokens, tokenizer) {
     if (beginsLonger(text)) first = at
   }
   return [[...tokens.slice(0, first), ...tokens.slice(end)], tokens.slice(first, end)]
+}
+
+/** Where the last mark ends, which white space around it is no part of. */
+function marked(tokens, vocabulary, marks) {
+  const texts = marks.filter((mark) => typeof mark === 'string').map((mark) => bytesOf(strip(mark) || mark))
+  let [text, end] = ['', 0]
+  for (const [at, token] of tokens.entries()) {
+    const since = text.length
+    text += binary(vocabulary.bytes(token))
+    if (marks.includes(token) || texts.some((each) => text.includes(each, since - each.length + 1))) end = at + 1
+  }
+  return end
 }
 
 /** The range of tokens that may be taken back: all but the first, or what precedes a hole. */

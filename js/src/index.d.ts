@@ -36,6 +36,8 @@ export class Chain {
   readonly history: number[]
   /** How many tokens were generated, which keys the draws. */
   readonly position: number
+  /** The phase that drew each token of the history; none for a chain without phases. */
+  readonly phases: string[]
   /** Whether a grammar's text is complete. */
   readonly finished: boolean
   /** Choose a token, and accept it. */

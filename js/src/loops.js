@@ -39,9 +39,10 @@ export function loopLimits(given) {
 }
 
 /** Check that a chain's temperature can rise as limits say. */
-export function checkStretch(limits, { temperature }) {
+export function checkStretch(limits, { temperature, phases }) {
   const raised = limits?.[2]
   if (raised <= temperature) throw wrong(`stopLoops: temperature=${raised} is not above the request's, ${temperature}: give more`)
+  if (raised !== undefined && phases.length) throw wrong(`stopLoops: temperature=${raised} cannot change in the chains of phases: leave it out, or phases`)
 }
 
 /** Watches for loops as limits say: ends the text, or raises the chain's temperature for a stretch. */

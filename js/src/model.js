@@ -10,7 +10,8 @@ import { NO_VOCABULARY } from './facts.js'
 import { takeBack } from './healing.js'
 import { readFile } from './loading.js'
 import { AleatorError, options, whole } from './native.js'
-import { constraintsOf, resolve } from './parameters.js'
+import { check, constraintsOf, ofText, resolve } from './parameters.js'
+import { withMarks } from './phase-table.js'
 import { fromObject, toObject } from './python-text.js'
 import { LONGEST_WAIT, WAITS } from './ranges.js'
 import { callsOf, replyGrammar } from './reply-grammar.js'
@@ -106,9 +107,10 @@ export class Model {
     this.decoder.check(tokens)
     if (tokens.length > this.nCtx)
       throw new AleatorError('ContextFull', `the prompt has ${tokens.length} tokens and the context ${this.nCtx} positions: shorten it, or load the model with a larger nCtx`)
-    const chain = this.chain(parameters, { preset, completion })
+    const sampling = ofText(parameters, { thinking: options.reasoningMarks }, tokens, this.tokenizer)
+    const chain = this.chain(sampling, { preset, completion })
     if (options.heal && chain.constraint) throw new AleatorError('ParameterError', 'heal=true: not with a grammar, as both say what the first tokens are: leave one out')
-    const [left, taken] = options.heal ? takeBack(tokens, this.tokenizer) : [tokens, []]
+    const [left, taken] = options.heal ? takeBack(tokens, this.tokenizer, chain.values.phases) : [tokens, []]
     return new Generation(this, left, chain, { ...options, shown, taken })
   }
   /**
@@ -140,6 +142,7 @@ export class Model {
       if (mayThink) made.completeGrammar ??= false // the end of reasoning cannot be searched for
     }
     markReasoning(made, thinking)
+    if (made.phases !== undefined) made.phases = withMarks(check('phases', made.phases), template.phaseMarks, 'the chat template')
     const tokens = template.encode(rendered)
     const generation = this.generation(tokens, made, template.shown)
     const schemas = new Map(shown ? declared.map(([, { name, parameters }]) => [name, parameters]) : [])

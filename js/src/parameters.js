@@ -1,8 +1,11 @@
 // Sampling parameters: checked, and made into samplers in order (src/aleator/samplers/params.py, order.py).
 import * as facts from './facts.js'
 import { AleatorError } from './native.js'
+import { checkedPhases, paramsOf, within, withMarks, withStart } from './phase-table.js'
+import { Phases } from './phases.js'
 import { ofRegex } from './regex.js'
 import { gbnf } from './schema.js'
+import { binary } from './spelling.js'
 
 const { PARAMETERS, PRESETS } = facts
 const ORDERED = new Map(facts.SAMPLERS.filter((cls) => cls.ordered).map((cls) => [cls.sampler, cls]))
@@ -32,6 +35,7 @@ export function check(name, value) {
   if (name === 'draw' && ['watermark', 'synthid'].includes(value)) fail("is available in Python's package: it needs a key")
   if (name === 'seed') return checkSeed(value)
   if (name === 'samplers') return parseNames(value)
+  if (name === 'phases') return checkedPhases(value, checked)
   if (p.type === 'bool' && typeof value !== 'boolean') fail('is not a switch: give true or false')
   if (p.type === 'str' && typeof value !== 'string') fail('is not text')
   if (p.type === 'int' || p.type === 'float') {
@@ -142,7 +146,7 @@ export function settle(given, base = {}) {
     for (const name of missing(order, { ...NEUTRAL, ...own }))
       throw wrong(`a parameter of ${name} would have no effect: samplers=${shown(order.join(';'))} leaves it out; name it there`)
     for (const name of missing(order, values))
-      for (const p of ORDERED.get(name).parameters) if (!(p in own)) values[p] = NEUTRAL[p]
+      for (const p of ORDERED.get(name).parameters) if (!(p in own) && p !== 'seed') values[p] = NEUTRAL[p]
   } else {
     values.samplers = completed(order, missing(order, values))
   }
@@ -151,7 +155,23 @@ export function settle(given, base = {}) {
     if ('draw' in own) throw wrong(`draw=${shown(values.draw)} would have no effect: ${draws} draws the token in its own way`)
     values.draw = 'inverse'
   }
+  byPhase(values)
   return values
+}
+
+/** The values of each phase, [name, values], the answer's first; none without phases. */
+function byPhase(values) {
+  const ofTexts = Object.fromEntries(facts.PHASES.OF_TEXTS.map((name) => [name, name === 'phases' ? [] : values[name]]))
+  const made = ({ preset, ...own }) => (preset === undefined ? settle({ ...own, phases: [] }, values) : resolve({ ...ofTexts, ...own }, preset))
+  return values.phases.length ? paramsOf(values.phases).map(([name, own]) => [name, within(name, () => made(own))]) : []
+}
+
+/** Parameters of a text: its phases have the `known` marks that they lack, and it begins in the one whose mark ends the prompt. */
+export function ofText(parameters, known, tokens, tokenizer) {
+  if (parameters.phases === undefined) return parameters
+  const table = withMarks(check('phases', parameters.phases), known, 'the options of a text')
+  const textOf = (token) => (tokenizer ? binary(tokenizer.vocabulary.bytes(token)) : '.')
+  return { ...parameters, phases: table.length ? withStart(table, tokens, textOf) : table }
 }
 
 /** Explicit values over a preset, or over the model file's own over the default preset. */
@@ -187,6 +207,8 @@ export function grammarOf(values) {
 
 /** The samplers in order, the one that chooses the token last; `tokenizer`: for texts, and ends of a text. */
 export function samplersOf(values, tokenizer) {
+  const phases = byPhase(values).map(([name, own]) => [name, samplersOf(own, tokenizer)])
+  if (phases.length) return [new Phases(values.phases, phases, tokenizer)]
   const all = { ...values }
   const needed = (what) => {
     if (!tokenizer) throw wrong(`${what} needs a tokenizer: give it as the option tokenizer`)

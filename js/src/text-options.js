@@ -17,7 +17,7 @@ export function textOptions(tokenizer, { maxTokens = Infinity, stop = [], signal
   const strings = [bannedStrings].flat()
   if (!isTexts(strings)) throw wrong('bannedStrings', bannedStrings, 'give strings of at least one character')
   const banned = [...searchers(bannedRegex ?? []), ...(strings.length ? [new Strings(strings)] : [])]
-  const made = { maxTokens, stops, signal, heal, completeGrammar, banned, loops: null, reasoning: null }
+  const made = { maxTokens, stops, signal, heal, reasoningMarks, completeGrammar, banned, loops: null, reasoning: null }
   if ((stopLoops ?? null) !== null) made.loops = loopLimits(stopLoops)
   if (typeof reasoningBudgetMessage !== 'string' || !reasoningBudgetMessage.isWellFormed?.() && /\p{Surrogate}/u.test(reasoningBudgetMessage)) throw wrong('reasoningBudgetMessage', reasoningBudgetMessage, 'give a text')
   whole('reasoningBudgetGrace', reasoningBudgetGrace, 0, most)

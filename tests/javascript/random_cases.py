@@ -58,11 +58,25 @@ def parameters(r: random.Random) -> dict[str, Any]:
     return given
 
 
+def phases(r: random.Random, marks: list[Any]) -> dict[str, Any]:
+    """Parameters of two phases between some of these marks, and of the answer."""
+    begin, end, other = r.sample(marks, 3)
+    made: dict[str, Any] = {
+        "x": {"begin": begin, "end": end, **parameters(r)},
+        "y": {"begin": other, **parameters(r)},
+    }
+    if r.random() < 0.5:
+        made["answer"] = r.choice([parameters(r), "greedy", {"preset": "llama.cpp", "top_k": 9}])
+    return made | r.choice([{}, {"histories": "own"}, {"histories": "shared", "start": "x"}])
+
+
 def random_chains(seed: int, draws: int = 6) -> Iterator[tuple[Case, list[int]]]:
     """Chains with so many rows of logits, as ``doing.mjs`` has them, and what they draw; without end."""
     r, rng = random.Random(seed), np.random.default_rng(seed)
     while True:
         given, seed = parameters(r), r.randrange(2**64)
+        if r.random() < 0.2:
+            given["phases"] = phases(r, [*range(9)])
         try:
             chain = SamplingParams(seed=seed, **given).chain()
         except aleator.ParameterError:
@@ -131,6 +145,8 @@ def random_texts(seed: int, path: str, length: int = 40) -> Iterator[tuple[Case,
             given |= r.choice(STEERING)
         if r.random() < 0.3:
             given["stop"] = r.choice((["\n\n"], ["e", "\u00e9\U0001f600"], ["And ", "thou"]))
+        if r.random() < 0.3:
+            given["phases"] = phases(r, ["e", "t", " th", "ou", "\n", ":\n", "ing ", 300, 301, 13])
         prompt = r.choice(LINES)
         try:
             made = model.generate(prompt, max_tokens=length, **given)

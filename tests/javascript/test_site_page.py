@@ -239,11 +239,26 @@ def test_a_link_holds_bans_and_loops(
         assert json.loads(window.script(value)) == given
 
 
-def test_what_needs_a_server_says_so(window: Window, served: Served) -> None:
-    window.open(served.address)
+def test_phases_are_those_of_python(
+    window: Window, served: Served, model: aleator.LanguageModel
+) -> None:
+    phases = {"x": {"begin": "e", "end": "t", "top_k": 2}, "answer": {"temperature": 1.5}}
+    made = model.generate(TEXT["prompt"], preset="llama.cpp", seed=7, max_tokens=16, phases=phases)
+    chain = {"preset": "llama.cpp", "phases": phases}
+    texts = [{**TEXT, "parent": None, "phases": phases}]
+    window.open(served.address + link(chain=chain, texts=texts))
+    window.shows("ended by: length")
+    shown = [model.vocab.token_bytes(token).decode() for token in made.tokens]
+    assert window.tokens() == [each.replace("\n", "↵") for each in shown]
     window.press("Chain")
-    told = "return document.querySelector('.parameter [aria-label=phases]').textContent"
-    assert "needs aleator playground" in window.script(told)
+    value = "return document.querySelector('input[aria-label=phases]').value"
+    assert json.loads(window.script(value)) == phases
+
+
+def test_what_cannot_be_had_here_says_so(window: Window, served: Served) -> None:
+    window.open(served.address + link(chain={"draw": "watermark"}, texts=[]))
+    window.press("Write")
+    window.shows("is available in Python's package: it needs a key", ".problem")
 
 
 def test_beams_are_those_of_python(

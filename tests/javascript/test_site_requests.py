@@ -25,6 +25,19 @@ CHAINS: list[dict[str, Any]] = [
     {"preset": "neutral", "grammar": 'root ::= ("ay" | "nay") " "+ [a-z]*'},
     {"preset": "neutral", "grammar": 'root ::= "(" [a-z ]* ")"'},  # brought to its end
     {"preset": "akunu-balanced"},
+    {
+        "top_k": 30,
+        "phases": {
+            "code": {"begin": "e", "end": "t", "top_k": 3, "mirostat": 2},
+            "answer": "greedy",
+            "histories": "own",
+        },
+    },
+    {
+        "penalty_last_n": 9,
+        "repetition_penalty": 1.2,
+        "phases": {"thinking": {"begin": ":\n", "temperature": 1.5}, "x": {"begin": 300}},
+    },
 ]
 
 
@@ -150,6 +163,11 @@ WITH_OPTIONS: list[dict[str, Any]] = [
     {"prompt": "ROMEO:", "banned_regex": [r"\b[a-n]{1,9}\b", {"regex": "[ou]", "probability": 0.5}]},
     {"prompt": "ROMEO:\n", "stop_loops": "2,2,1.5,3", "temperature": 0, "max_tokens": 30},
     {"prompt": "ROMEO:\n", "stop_loops": [2, 1, 9, 4], "mirostat": 2, "top_k": 2, "max_tokens": 30},
+    {"prompt": "ROMEO: <think>\n", "phases": {"thinking": {"top_k": 2}, "answer": {"temperature": 1.4}}},
+    {"prompt": "ROMEO:\n wi", "heal": True,
+     "phases": {"x": {"begin": "\n", "end": "e", "top_k": 2, "mirostat": 1}}},
+    {"messages": [{"role": "user", "content": "Who's there?"}],
+     "phases": {"x": {"begin": "I", "end": ",", "top_k": 2}}},
 ]  # fmt: skip
 
 
@@ -263,12 +281,13 @@ def test_what_cannot_be_is_told(ask: Ask) -> None:
         ("/chain", {"preset": "none"}, "preset"),
         ("/chain", {"grammar": "root ::= ]"}, "grammar"),
         ("/chain", {"draw": "watermark"}, "draw"),
+        ("/chain", {"phases": {"answer": {"draw": "synthid"}}}, "phases"),
         ("/nothing", {}, None),
     ]
     answers = ask([{"method": "POST", "path": path, "body": body} for path, body, _ in cases])
     assert [each["error"]["param"] for each in answers] == [param for _, _, param in cases]
     assert all(each["error"]["message"] for each in answers)
-    assert answers[-3]["error"]["line"] == 1
+    assert answers[-4]["error"]["line"] == 1
 
 
 def test_the_fingerprint_of_other_sizes(run: Run, written: Path) -> None:

@@ -18,6 +18,7 @@ SEARCHES: list[dict[str, Any]] = [
     {"num_beams": 3, "early_stopping": True, "length_penalty": -1, "stop": ["t", "h"]},
     {"num_beams": 2, "preset": "llama.cpp", "temperature": 0.5, "repetition_penalty": 1.3},
     {"num_beams": 1, "max_tokens": 5},
+    {"num_beams": 3, "phases": {"x": {"begin": "e", "end": "t", "top_k": 3}, "answer": {"temperature": 1.5}}},
     {"num_beams": 4, "num_return_sequences": 4, "grammar": 'root ::= "aye" | "no" | "never"', "max_tokens": 9},
     {"num_beams": 3, "ignore_eos": True, "stop_token_ids": [300, 10], "num_return_sequences": 3},
     {"num_beams": 4, "top_k": 2, "num_return_sequences": 4, "stochastic": True, "seed": 3, "max_tokens": 3},

@@ -19,6 +19,27 @@ from tests.javascript.random_cases import NAMES, told_of
 
 PATH = str(bundled_model())
 LIGHT = "What light through yonder win"
+PHASES: list[dict[str, Any]] = [
+    {"thinking": {"temperature": 1.4, "min_p": 0.02}, "answer": "greedy"},
+    {
+        "thinking": {"begin": ":", "end": "\n", "top_k": 2},
+        "answer": {"preset": "vllm", "xtc_probability": 0.5},
+    },
+    {"x": {"begin": "e", "end": "t", "mirostat": 2}, "histories": "own", "start": "x"},
+    {
+        "x": {"begin": " th", "end": "\n", "repetition_penalty": 1.5},
+        "y": {"begin": 300, "end": 13, "draw": "gumbel"},
+        "histories": "own",
+    },
+    {
+        "x": {"begin": "the", "end": "999999"},
+        "y": {"begin": "ou", "end": " ", "logit_bias": [["I", 4]]},
+    },
+    {
+        "x": {"begin": "\n", "adaptive_target": 0.3},
+        "answer": {"temperature": 1.2, "samplers": "min_p;temperature", "min_p": 0.05},
+    },
+]
 OPTIONS: list[tuple[str, dict[str, Any]]] = [
     *((LIGHT[:n], {"heal": True, "seed": n}) for n in (1, 2, 9, 12, 21, 27, 29)),
     ("ROMEO: \u00e9\U0001f600", {"heal": True}),
@@ -59,6 +80,13 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("ROMEO:", {"stop_loops": "2,3,9,4", "preset": "greedy", "mirostat": 2}),
     ("ROMEO:", {"stop_loops": [2, 2, 3.0, 5], "grammar": 'root ::= ([a-c]+ " ")+'}),
     ("ROMEO:", {"stop_loops": [2, 2, 9.0, 5], "banned_regex": "[aeo] ", "top_k": 3}),
+    *(("ROMEO: <think>", {"seed": n, "phases": PHASES[n % len(PHASES)]}) for n in range(12)),
+    ("ROMEO:\n a", {"heal": True, "phases": {"x": {"begin": "\n", "end": "e", "top_k": 2}}}),
+    ("ROMEO:", {"phases": {"x": {"begin": "e"}}, "grammar": 'root ::= ([a-e]+ " ")+'}),
+    (
+        "ROMEO:",
+        {"phases": {"x": {"begin": "e"}}, "banned_strings": ["the", "a"], "stop_loops": [2, 9]},
+    ),
     ("<think>", {"reasoning_budget": 2, "grammar": 'root ::= [^<]* "</think>" [a-z]+ "."'}),
 ]
 
@@ -147,6 +175,20 @@ REFUSED = {
     "{ bannedStrings: [''] }": "bannedStrings=",
     "{ bannedStrings: 'a', reasoningBudget: 3 }": "bannedStrings=",
     "{ bannedStrings: 'a', completeGrammar: true }": "completeGrammar=true",
+    "{ phases: [{}] }": "phases: it is",
+    "{ phases: { start: 'answer' } }": "has no phase",
+    "{ phases: { tool: { top_k: 3 } } }": "nothing in the options of a text says how 'tool' begins",
+    "{ phases: { x: { end: 'a' } } }": "nothing says how 'x' begins",
+    "{ phases: { x: { begin: '' } } }": "begin=\"\" of 'x' is no mark",
+    "{ phases: { x: { begin: 1e6 } } }": "mark 1000000 is no token",
+    "{ phases: { x: { begin: 'a' }, y: { begin: 'ba' } } }": "'y' begins with",
+    "{ phases: { answer: { begin: 'a' } } }": "'answer' has marks",
+    "{ phases: { answer: { seed: 3 } } }": "'answer' has seed",
+    "{ phases: { answer: { top_k: -2 } } }": "phases: in 'answer': top_k=-2",
+    "{ phases: { answer: 'x' } }": "phases: in 'answer': there is no preset",
+    "{ phases: { answer: {}, start: 'x' } }": "start=",
+    "{ phases: { answer: {}, histories: 'x' } }": "histories=",
+    "{ phases: { answer: {} }, stopLoops: [2, 2, 9, 5] }": "in the chains of phases",
     "{ reasoningMarks: ['a'] }": "reasoningMarks=",
     "{ reasoningMarks: ['a', ''] }": "reasoningMarks=",
 }
@@ -216,13 +258,17 @@ def test_a_chat_knows_the_marks_of_its_template(run: Run) -> None:
     source = "{{ messages[0].content }}<think>"
     case = {"path": PATH, "messages": talk}
     plain = {"chatTemplate": "{{ messages[0].content }}"}
+    phases = {"thinking": {"top_k": 2}, "answer": {"temperature": 1.5}}
+    divided = {"chatTemplate": source, "phases": phases, "maxTokens": 30, "seed": 2}
     opened = {"chatTemplate": source, "reasoningBudget": 4, "maxTokens": 30, "seed": 2}
-    told, none, healed = run(
+    told, none, healed, in_phases, unmarked = run(
         "talks",
         [
             {**case, "options": opened},
             {**case, "options": {**plain, "reasoningBudget": 4}},
             {**case, "options": {**plain, "heal": True}},
+            {**case, "options": divided},
+            {**case, "options": {**plain, "phases": phases}},
         ],
     )
     answer = aleator.load().chat(
@@ -232,6 +278,9 @@ def test_a_chat_knows_the_marks_of_its_template(run: Run) -> None:
     assert told["message"]["reasoning_content"] == answer.message.reasoning_content
     assert "nothing says how this model writes its reasoning" in none["message"]
     assert "heal=true" in healed["message"]
+    other = aleator.load().chat(talk, chat_template=source, phases=phases, max_tokens=30, seed=2)
+    assert in_phases["pieces"] == "".join(other)
+    assert "nothing in the chat template says how 'thinking' begins" in unmarked["message"]
 
 
 def test_a_text_after_nothing_begins_without_the_space_of_the_vocabulary(

@@ -36,5 +36,6 @@ new Chain({}, { tokenizer: { encode: () => [1], decode: () => '' } })
 // @ts-expect-error made by model.cache()
 new Cache()
 // @ts-expect-error Python's only
-new Chain({ phases: [] })
+new Chain({ watermark_key_file: 'a' })
+new Chain({ phases: { thinking: { temperature: 0.6 }, answer: 'greedy', histories: 'own' } }).phases.length
 export const v: string = VERSION + Object.keys(PRESETS)

@@ -207,6 +207,15 @@ def test_a_chain_of_phases_has_the_seed_that_it_draws_with() -> None:
     assert params().chain(VOCAB).seed == 5
 
 
+def test_a_phase_without_xtc_keeps_the_seed() -> None:
+    own = {"samplers": "top_k", "top_k": 9}
+    params = SamplingParams(seed=3, xtc_probability=0.5, phases={"answer": own})
+    assert params.by_phase()["answer"].values()["seed"] == 3
+    row = np.arange(50, dtype=np.float32) / 9
+    first, second = params.chain(), params.chain()
+    assert [first.sample(row) for _ in range(20)] == [second.sample(row) for _ in range(20)]
+
+
 def test_samplers_before_the_phases_are_explained() -> None:
     chain = params().chain(VOCAB)
     chain.insert(0, TopK(1))

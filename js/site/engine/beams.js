@@ -33,9 +33,10 @@ export function beamOptions(own) {
 }
 
 /** Refuse a chain with samplers that draw, or one that leaves a single token. */
-function checkChain({ samplers, values: { draw, temperature } }) {
-  if (!PLAIN.includes(draw)) throw new RequestError(`draw=${draw} says how tokens are drawn, and beams draw none: leave it out`, "draw");
-  const drawing = samplers.find(({ constructor, neutral }) => DRAWING[constructor.sampler] && !neutral)?.constructor.sampler;
+function checkChain({ members, values: { temperature } }) {
+  const draw = members.map((each) => each.draw).find((each) => !PLAIN.includes(each));
+  if (draw) throw new RequestError(`draw=${draw} says how tokens are drawn, and beams draw none: leave it out`, "draw");
+  const drawing = members.find(({ constructor, neutral }) => DRAWING[constructor.sampler] && !neutral)?.constructor.sampler;
   if (drawing) throw new RequestError(`${DRAWING[drawing]}: ${drawing} draws, or adapts to what was drawn, so beams have no probabilities under it: leave it out`, DRAWING[drawing]);
   if (temperature <= COLDEST) throw new RequestError(`temperature=${temperature} leaves one token, and beams nothing to choose from: leave it out, or give more than ${COLDEST} (default: 1)`, "temperature");
 }

@@ -69,12 +69,12 @@ export const chainWords = (chain) => ["logits", ...samplersOf(chain).map((sample
 
 /** Explain a step: the chain stays as it is. `named` makes tokens of ids. */
 export function explain(chain, logits, top, named) {
-  const copy = chain.kernels.clone();
+  const { present } = chain;
+  const { kernels: copy, history } = present;
   const candidates = new native.Candidates(Float32Array.from(logits));
-  const history = chain.history;
   const rows = [new Row(candidates)];
   try {
-    const stages = samplersOf(chain).map((sampler, i) => {
+    const stages = samplersOf(present).map((sampler, i) => {
       const before = rows.at(-1);
       const name = nameOf(sampler);
       let after = before;
@@ -99,7 +99,7 @@ export function explain(chain, logits, top, named) {
       token: named(token), before: first.p[token], after: last.p[token], seed: Number(chain.seed), position: chain.position,
       completion: 0, mark: null,
     };
-    return { traces: traces(rows, top, token, named), draw, stages, logits: first.shape, n_vocab: first.p.length, history: history.length, numerics: "portable" };
+    return { traces: traces(rows, top, token, named), draw, stages, logits: first.shape, n_vocab: first.p.length, history: chain.history.length, numerics: "portable" };
   } finally {
     candidates.free();
     copy.free();

@@ -3,7 +3,8 @@
 import { checkedMessages } from "../aleator/chat.js";
 import { takeBack } from "../aleator/healing.js";
 import { load } from "../aleator/index.js";
-import { check, constraintsOf, grammarOf } from "../aleator/parameters.js";
+import { check, constraintsOf, grammarOf, ofText } from "../aleator/parameters.js";
+import { withMarks } from "../aleator/phase-table.js";
 import { textOptions } from "../aleator/text-options.js";
 import declared from "../declared.js";
 import { BeamSearch, beamOptions } from "./beams.js";
@@ -17,7 +18,7 @@ import { RequestError, Texts } from "./texts.js";
 const MOST_TEXT = 2000;
 const ELSEWHERE = "needs aleator playground on a computer: not in a page alone";
 /** What a page without a server lacks, by name of parameter or option. */
-const lacking = Object.fromEntries(["phases", "watermark_key_file"].map((name) => [name, ELSEWHERE]));
+const lacking = Object.fromEntries(["watermark_key_file"].map((name) => [name, ELSEWHERE]));
 /** Options of a text that are understood here, by the names that the package gives them. */
 const OPTIONS = {
   maxTokens: "max_tokens", stop: "stop", stopLoops: "stop_loops", heal: "heal", reasoningBudget: "reasoning_budget",
@@ -112,12 +113,22 @@ export class Engine {
   begin({ own, sampling }) {
     if (given(own, "prompt", "messages", "parent") === "parent") {
       const options = optionsOf(own, this.model.tokenizer);
-      return { options, text: renamed(() => this.texts.branch(this.texts.find(own.parent), own.at, own.token, sampling, options)) };
+      const parent = this.texts.find(own.parent);
+      const marked = this.marked(sampling, { options, tokens: parent.prompt });
+      return { options, text: Object.assign(renamed(() => this.texts.branch(parent, own.at, own.token, marked, options)), { asked: sampling }) };
     }
-    const { tokens, options, shown } = this.beginning(own);
+    const begun = this.beginning(own);
+    const { tokens, options, shown } = begun;
+    const marked = this.marked(sampling, begun);
     if (options.heal && (sampling.grammar ?? null) !== null) throw new RequestError("heal=true: not with a grammar, as both say what the first tokens are", "heal");
-    const [left, taken] = options.heal ? takeBack(tokens, this.model.tokenizer) : [tokens, []];
-    return { options, text: Object.assign(renamed(() => this.texts.begin(left, sampling, options)), { taken, shown }) };
+    const [left, taken] = options.heal ? takeBack(tokens, this.model.tokenizer, marked.phases) : [tokens, []];
+    return { options, text: Object.assign(renamed(() => this.texts.begin(left, marked, options)), { taken, shown, asked: sampling }) };
+  }
+
+  /** The sampling parameters of a text with the marks of its phases; known: those of a conversation's template. */
+  marked(sampling, { options, tokens, known }) {
+    const phases = known && sampling.phases && withMarks(check("phases", sampling.phases), known, "the chat template");
+    return ofText({ ...sampling, ...(phases && { phases }) }, { thinking: options.reasoningMarks }, tokens, this.model.tokenizer);
   }
 
   /** The tokens of a prompt or a conversation, the options of a text, and control tokens that are part of it. */
@@ -140,7 +151,7 @@ export class Engine {
     if ((own.reasoning_budget ?? -1) !== -1 && !thinking) throw new RequestError(`reasoning_budget=${own.reasoning_budget}: nothing says how this model writes its reasoning: leave it out`, "reasoning_budget");
     const marks = thinking && { reasoning_marks: [thinking.begin, thinking.end + thinking.after] };
     const options = optionsOf({ ...marks, ...own, stop: [...this.model.vocabulary.chatStop, ...[own.stop ?? []].flat()] }, this.model.tokenizer);
-    return { tokens: this.fitting("messages", tokens), options, shown };
+    return { tokens: this.fitting("messages", tokens), options, shown, known: template.phaseMarks };
   }
 
   fitting(name, tokens) {
@@ -172,8 +183,9 @@ export class Engine {
     const { own, sampling, compiled } = split(body, OF_SEARCH);
     const asked = beamOptions(own);
     given(own, "prompt", "messages");
-    const { tokens, options, shown } = this.beginning(own);
-    const chain = this.texts.chain({ preset: "neutral", ...sampling }, this.texts.fresh());
+    const begun = this.beginning(own);
+    const { tokens, options, shown } = begun;
+    const chain = this.texts.chain({ preset: "neutral", ...this.marked(sampling, begun) }, this.texts.fresh());
     chain.acceptAll(tokens);
     const search = new BeamSearch(this.model, tokens, chain, asked, options, shown);
     return Object.assign(this.searched(search, compiled), { stop: () => (search.stopped = true) });

@@ -1,5 +1,6 @@
 /** @file Samplers in words, and a chain on the command line, in JSON and in Python (src/aleator/server/playground/as_json.py). */
 
+import { dumps, fromObject } from "../aleator/python-text.js";
 import declared from "../declared.js";
 
 /** A number as Python writes a float. */
@@ -26,6 +27,7 @@ export const GRAMMAR = { neutral: false };
 /** A sampler with the parameters that are not neutral, such as ``top_k=40``. */
 export function described(sampler) {
   if (sampler === GRAMMAR) return "grammar";
+  if (sampler.chains) return `phases(${sampler.chains.map(([name, own]) => `${name}: ${own.filter((each) => !each.neutral).map(described).join(" -> ")}`).join("; ")})`;
   const { sampler: name, parameters } = sampler.constructor;
   const told = parameters.flatMap((each) => {
     const p = declared.parameters[each];
@@ -50,8 +52,8 @@ function words(name, value) {
     const pairs = Array.isArray(value) ? value : Object.entries(value);
     return pairs.flatMap(([token, bias]) => [flag, `${/^\d+$/.test(token) ? token : JSON.stringify(token)}${bias < 0 ? "" : "+"}${bias}`]);
   }
-  if (type === "tuple") return (Array.isArray(value) ? value : [value]).flatMap((each) => [flag, String(each)]);
-  if (typeof value === "object") return [flag, JSON.stringify(value)];
+  if (type === "tuple" && name !== "phases") return (Array.isArray(value) ? value : [value]).flatMap((each) => [flag, String(each)]);
+  if (typeof value === "object") return [flag, dumps(fromObject(value, name, true))];
   return [flag, type === "float" && typeof value !== "number" ? float(value) : String(value)];
 }
 

@@ -41,7 +41,7 @@ class Memory {
 
 const written = (values) => JSON.stringify(values, (_, value) => (typeof value === "bigint" ? String(value) : value));
 /** Whether a chain's state depends on its draws. */
-export const adapts = (chain) => chain.samplers.some((sampler) => ["mirostat", "mirostat_v2", "adaptive_p"].includes(sampler.constructor.sampler));
+export const adapts = (chain) => chain.members.some((sampler) => ["mirostat", "mirostat_v2", "adaptive_p"].includes(sampler.constructor.sampler));
 
 /** One text: its prompt, tokens inherited from an earlier one, and tokens drawn after them. */
 class Text {

@@ -169,8 +169,9 @@ class Methods:
             for name in missing(order, {**_NEUTRAL, **checked}):
                 raise _without_effect(name, order, checked)
             for name in missing(order, values):
+                kept = {*checked, "seed"}  # which others draw with
                 values |= {
-                    p.name: p.neutral for p in ORDERED[name].parameters() if p.name not in checked
+                    p.name: p.neutral for p in ORDERED[name].parameters() if p.name not in kept
                 }
         else:
             values["samplers"] = completed(order, missing(order, values))
