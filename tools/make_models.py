@@ -17,8 +17,9 @@ from pathlib import Path
 
 import gguf
 import numpy as np
+import numpy.typing as npt
 from model_file import Array, Draws, write_file
-from quantise import quantise
+from quantise import quantise_tensor
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Spec:
     dense_layers: int = 0  # the first layers, which have no experts
     choice_bias: bool = False
     factors: tuple[float, ...] = ()  # granite's factors of embeddings, scores, outputs, logits
+    n_distinct: int = 0  # layers with weights of their own, which later ones repeat; 0: all
     seed: int = 1
     type: str = "F32"
 
@@ -134,7 +136,7 @@ SPECS: dict[str, Spec] = {
         arch="qwen3moe", n_vocab=32000, n_layers=24, n_embd=2048, n_heads=32, n_kv_heads=4,
         head_dim=64, n_ff=6144, context=16384, n_experts=32, n_used=8, n_ff_expert=768, seed=127,
     ),
-    # For benchmarks too: 121 M, 114 M, 134 M, 943 M, 3.0 B and 6.7 B parameters.
+    # For benchmarks too: 121 M, 114 M, 134 M, 943 M, 3.0 B and 6.7 B parameters; layers of the last two repeat.
     "gemma3-121m": Spec(
         arch="gemma3", n_vocab=32000, n_layers=18, n_embd=640, n_heads=4, n_kv_heads=1, head_dim=256,
         n_ff=2048, context=4096, tied=True, window=512, rope_theta=1e6, seed=125,
@@ -152,11 +154,11 @@ SPECS: dict[str, Spec] = {
     ),
     "llama-3b": Spec(
         n_vocab=32000, n_layers=28, n_embd=3072, n_heads=24, n_kv_heads=8, head_dim=128, n_ff=8192,
-        context=16384, seed=127,
+        context=16384, n_distinct=4, seed=127,
     ),
     "llama-7b": Spec(
         n_vocab=32000, n_layers=32, n_embd=4096, n_heads=32, n_kv_heads=32, head_dim=128, n_ff=11008,
-        context=16384, seed=128,
+        context=16384, n_distinct=4, seed=128,
     ),
 }  # fmt: skip
 
@@ -192,7 +194,7 @@ def each_tensor(spec: Spec) -> Iterator[tuple[str, Array]]:
     if spec.rope_freqs:
         ramp = np.clip(np.arange(spec.head_dim // 2) - 2.0, 0.0, None)
         yield "rope_freqs.weight", (1.0 + ramp).astype(np.float32)
-    for layer in range(spec.n_layers):
+    for layer in range(spec.n_distinct or spec.n_layers):
         at = f"blk.{layer}."
         yield at + "attn_norm.weight", vector(spec.n_embd)
         if is_recurrent(spec, layer):
@@ -294,7 +296,7 @@ def _gets_more_bits(spec: Spec, name: str) -> bool:
         return True
     if not name.endswith(("attn_v.weight", "ffn_down.weight")):
         return False
-    layer, eighth = int(name.split(".")[1]), spec.n_layers // 8
+    layer, eighth = _layer(name), spec.n_layers // 8
     return layer < eighth or layer >= 7 * spec.n_layers // 8 or (layer - eighth) % 3 == 2
 
 
@@ -313,14 +315,29 @@ def write_model(
 
 
 def _add_tensors(w: gguf.GGUFWriter, spec: Spec, tensors: Iterable[tuple[str, Array]]) -> None:
+    stored: list[tuple[str, str, npt.NDArray[np.generic]]] = []
     for name, tensor in tensors:
-        kind = type_of(spec, name, tensor)
-        if kind == "F32":
-            w.add_tensor(name, tensor)
-        else:
-            rows = quantise(kind, tensor.reshape(-1, tensor.shape[-1]))
-            stored = rows.reshape(*tensor.shape[:-1], -1)
-            w.add_tensor(name, stored, raw_dtype=gguf.GGMLQuantizationType[kind])
+        by_type: dict[str, npt.NDArray[np.generic]] = {}
+        for repeated in _names(spec, name):
+            kind = type_of(spec, repeated, tensor)
+            if kind not in by_type:
+                by_type[kind] = tensor if kind == "F32" else quantise_tensor(kind, tensor)
+            stored.append((repeated, kind, by_type[kind]))
+    for name, kind, made in sorted(stored, key=lambda each: _layer(each[0])):
+        w.add_tensor(name, made, raw_dtype=gguf.GGMLQuantizationType[kind])
+
+
+def _layer(name: str) -> int:
+    """The layer of a tensor, -1 for those outside."""
+    return int(name.split(".")[1]) if name.startswith("blk.") else -1
+
+
+def _names(spec: Spec, name: str) -> list[str]:
+    """The name, and those in the layers that repeat its layer."""
+    layer, (_, _, rest) = _layer(name), name[4:].partition(".")
+    if layer < 0 or not spec.n_distinct:
+        return [name]
+    return [f"blk.{each}.{rest}" for each in range(layer, spec.n_layers, spec.n_distinct)]
 
 
 def write_metadata(w: gguf.GGUFWriter, spec: Spec) -> None:
@@ -393,9 +410,7 @@ def main() -> None:
     parser.add_argument("name", nargs="?", choices=list(SPECS), default="llama")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--list", action="store_true", help="print the models and stop")
-    parser.add_argument(
-        "--type", default="F32", help="type of the matrices (F16, Q8_0, Q4_K_M, ...)"
-    )
+    parser.add_argument("--type", default="F32", help="of the matrices (F16, Q8_0, Q4_K_M, ...)")
     parser.add_argument("--layers", type=int)
     parser.add_argument("--embd", type=int, help="also sets heads of 64 and n_ff = 8/3 of it")
     parser.add_argument("--vocab", type=int)

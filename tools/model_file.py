@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import gguf
 import numpy as np
 import numpy.typing as npt
-from quantise import quantise
+from quantise import quantise_tensor
 
 Array = npt.NDArray[np.float32]
 
@@ -81,8 +81,7 @@ def add_tensors(w: gguf.GGUFWriter, tensors: Iterable[tuple[str, Array]], kind: 
         if kind == "F32" or not whole or name.endswith(_STAY_FLOATS):
             w.add_tensor(name, tensor)
             continue
-        rows = quantise(kind, tensor.reshape(-1, tensor.shape[-1]))
-        w.add_tensor(name, rows.reshape(*tensor.shape[:-1], -1), raw_dtype=stored_type)
+        w.add_tensor(name, quantise_tensor(kind, tensor), raw_dtype=stored_type)
 
 
 def copy_tokenizer(w: gguf.GGUFWriter, source: Path) -> None:

@@ -52,6 +52,12 @@ def quantise(kind: str, rows: Floats) -> npt.NDArray[np.generic]:
     return np.concatenate(parts)
 
 
+def quantise_tensor(kind: str, tensor: Floats) -> npt.NDArray[np.generic]:
+    """As ``quantise``, for float32 of any shape [..., in]."""
+    rows = quantise(kind, tensor.reshape(-1, tensor.shape[-1]))
+    return rows.reshape(*tensor.shape[:-1], -1)
+
+
 def _half(values: Numbers) -> tuple[Floats, Bytes]:
     """[B] as float16: the values that are stored, and their bytes [B, 2]."""
     stored = values.astype(np.float16)
