@@ -52,10 +52,12 @@ class Given {
       for (const nb::handle each : attribute(name)) made.push_back({nb::borrow(each), *kept_, at_});
     return made;
   }
-  // Those of a list, or of lists in one; none where it is None.
+  // Those of a list, or of lists in one, which have one input; none where it is None.
   std::vector<Weights> matrices(const char* name) const {
     std::vector<Weights> made;
     for (const Given& each : parts(name)) each.add_to(made);
+    for (const Weights& w : made)
+      require(w.order == made[0].order, name, " has columns in several orders");
     return made;
   }
   // The only one of a list; without data where it is None.

@@ -24,15 +24,21 @@ int64_t stored_row_bytes(Stored type, int64_t n) {
 }
 
 StoredMatrix::StoredMatrix(Bytes data, const std::string& type, int64_t out, int64_t in,
-                           std::optional<Floats> bias)
-    : data_(std::move(data)), bias_(std::move(bias)) {
-  weights = {data_.data(), stored_type(type), out, in, 0, pointer(bias_)};
+                           std::optional<Floats> bias, std::optional<Order> order)
+    : data_(std::move(data)), bias_(std::move(bias)), order_(std::move(order)) {
+  weights = {data_.data(), stored_type(type), out, in, 0, pointer(bias_), pointer(order_)};
   weights.row_bytes = stored_row_bytes(weights.type, in);
   if (out < 1 || out > (int64_t(1) << 62) / weights.row_bytes ||
       int64_t(data_.size()) != out * weights.row_bytes)
     refuse(type, " [", out, ", ", in, "] does not take ", data_.size(), " bytes");
   if (bias_ && int64_t(bias_->size()) != out)
     refuse("a bias of ", bias_->size(), " for ", out, " rows");
+  if (!order_) return;
+  if (!in_blocks(weights.type))
+    refuse("an order of the columns of ", type, ", which has no blocks");
+  if (int64_t(order_->size()) != in) refuse("an order of ", order_->size(), " of ", in, " columns");
+  for (int64_t i = 0; i < in; i++)
+    if ((*order_)(i) < 0 || (*order_)(i) >= in) refuse("column ", (*order_)(i), " of ", in);
 }
 
 void multiply(Pool& pool, const Weights& w, const float* x, int64_t tokens, float* y) {
@@ -45,7 +51,7 @@ void multiply(Pool& pool, const Weights& w, const float* x, int64_t tokens, floa
   }
   pool.run_adapting([&](int thread) {
     if (!forms.floats)
-      pool.each(thread, tokens, [&](int64_t t) { rounded.round(t, x + t * w.in); });
+      pool.each(thread, tokens, [&](int64_t t) { rounded.round(t, x + t * w.in, w.order); });
     pool.split_pieces(thread, w.out, rows_per_unit(w, tokens), [&](int64_t begin, int64_t end) {
       linear_rows_(w, begin, end, in, y, w.out);
     });
@@ -80,10 +86,13 @@ static void read_rows(Pool& pool, const StoredMatrix& matrix, Array<const int64_
 ALEATOR_BIND(linear) {
   nb::class_<StoredMatrix>(m, "StoredMatrix",
                            "A weight matrix [out, in] in its stored type, its memory borrowed.")
-      .def(nb::init<Bytes, const std::string&, int64_t, int64_t, std::optional<Floats>>(), "data"_a,
-           "type"_a, "n_out"_a, "n_in"_a, "bias"_a.none() = nb::none(),
+      .def(nb::init<Bytes, const std::string&, int64_t, int64_t, std::optional<Floats>,
+                    std::optional<Order>>(),
+           "data"_a, "type"_a, "n_out"_a, "n_in"_a, "bias"_a.none() = nb::none(),
+           "order"_a.none() = nb::none(),
            "data: uint8, all of the matrix; type: a name of ggml's, such as 'F32' or 'Q4_K'; bias: "
-           "float32 [out]. ValueError when sizes disagree.")
+           "float32 [out]; order: int32 [in], the element of x that each column of a matrix in "
+           "blocks meets in products. ValueError when sizes disagree.")
       .def_prop_ro("shape", [](const StoredMatrix& s) {
         return nb::make_tuple(s.weights.out, s.weights.in);
       });

@@ -14,12 +14,14 @@ namespace aleator {
 // The forms of x that products with these matrices read.
 struct Forms {
   bool floats = false, small = false, large = false;  // float32; int8 in blocks of 32; of 256
+  const int32_t* order = nullptr;                     // of all matrices in blocks, see Weights
 };
 inline Forms forms_of(std::initializer_list<const Weights*> list) {
   Forms forms;
   for (const Weights* w : list) {
     const bool small = block_shape(w->type).elements == 32;
     (!in_blocks(w->type) ? forms.floats : small ? forms.small : forms.large) = true;
+    if (w->order) forms.order = w->order;
   }
   return forms;
 }
@@ -36,7 +38,8 @@ struct Input {
 class RoundedRows {
  public:
   void resize(int64_t tokens, int64_t in, int64_t block);
-  void round(int64_t token, const float* x);
+  // order: of the elements of x; null: as they are.
+  void round(int64_t token, const float* x, const int32_t* order = nullptr);
   // Row `to` becomes row `from` of others, in blocks of the same size.
   void copy(int64_t to, const Rounded& rows, int64_t from);
   Rounded view(int64_t tokens) const { return {q_.data(), d_.data(), sums_.data(), in_, tokens}; }

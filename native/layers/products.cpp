@@ -11,9 +11,15 @@ void RoundedRows::resize(int64_t tokens, int64_t in, int64_t block) {
   const size_t n = size_t(tokens * in);
   if (q_.size() < n) q_.resize(n), d_.resize(n / 32), sums_.resize(n / 16);
 }
-void RoundedRows::round(int64_t token, const float* x) {
+void RoundedRows::round(int64_t token, const float* x, const int32_t* order) {
   const int64_t at = token * in_;
-  round_row_(x, in_, block_, &q_[at], &d_[at / block_], &sums_[at / 16]);
+  if (!order) return round_row_(x, in_, block_, &q_[at], &d_[at / block_], &sums_[at / 16]);
+  float part[1024];  // whole blocks
+  for (int64_t i = 0; i < in_; i += std::size(part)) {
+    const int64_t n = std::min(int64_t(std::size(part)), in_ - i), to = at + i;
+    for (int64_t j = 0; j < n; j++) part[j] = x[order[i + j]];
+    round_row_(part, n, block_, &q_[to], &d_[to / block_], &sums_[to / 16]);
+  }
 }
 void RoundedRows::copy(int64_t to, const Rounded& rows, int64_t from) {
   const int64_t there = from * in_, here = to * in_;
@@ -39,8 +45,8 @@ Input Products::forms(int thread, int64_t in, int64_t tokens, Forms forms, const
   RoundedRows& large = few ? own_[thread].large : large_;
   const auto finish = [&](int64_t t) {
     row(t);
-    if (forms.small) small.round(t, rows + t * stride);
-    if (forms.large) large.round(t, rows + t * stride);
+    if (forms.small) small.round(t, rows + t * stride, forms.order);
+    if (forms.large) large.round(t, rows + t * stride, forms.order);
   };
   const auto make_room = [&] {
     if (forms.small) small.resize(tokens, in, 32);

@@ -68,6 +68,8 @@ struct Weights {
   int64_t out = 0, in = 0;  // [out, in]
   int64_t row_bytes = 0;
   const float* bias = nullptr;  // [out] or none
+  // Of matrices in blocks: column i meets element order[i] of x, [in]; none: element i.
+  const int32_t* order = nullptr;
 };
 
 // How a type is stored: so many elements in so many bytes.

@@ -8,6 +8,7 @@
 namespace aleator {
 
 using Floats = Array<const float>;
+using Order = Array<const int32_t>;
 
 Stored stored_type(const std::string& name);  // ggml's names; std::invalid_argument
 int64_t stored_row_bytes(Stored type,
@@ -16,12 +17,13 @@ int64_t stored_row_bytes(Stored type,
 class StoredMatrix {
  public:
   StoredMatrix(Bytes data, const std::string& type, int64_t out, int64_t in,
-               std::optional<Floats> bias);
+               std::optional<Floats> bias, std::optional<Order> order);
   Weights weights;
 
  private:
   Bytes data_;
   std::optional<Floats> bias_;
+  std::optional<Order> order_;
 };
 
 // The value of that name: names in the order of the values.

@@ -613,9 +613,9 @@ class Transaction:
 class StoredMatrix:
     """A weight matrix [out, in] in its stored type, its memory borrowed."""
 
-    def __init__(self, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], type: str, n_out: int, n_in: int, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None:
+    def __init__(self, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], type: str, n_out: int, n_in: int, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, order: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None:
         """
-        data: uint8, all of the matrix; type: a name of ggml's, such as 'F32' or 'Q4_K'; bias: float32 [out]. ValueError when sizes disagree.
+        data: uint8, all of the matrix; type: a name of ggml's, such as 'F32' or 'Q4_K'; bias: float32 [out]; order: int32 [in], the element of x that each column of a matrix in blocks meets in products. ValueError when sizes disagree.
         """
 
     @property

@@ -927,6 +927,10 @@ class LoadKeywords(TypedDict, total=False):
     of file, and on the command line, one holds for all texts that choose none (docs/adapters.md)
     (default: none)."""
 
+    adapter_type: str | None
+    """What adapters' numbers in float32 are rounded to, so that a token reads half as many bytes of
+    them (f16; default: kept as they are)."""
+
     model_draft: str | None
     """What guesses for spec_type='draft': a smaller model with the same vocabulary; the directory
     of an EAGLE-3 head; mtp: the layer in the model's file that predicts further tokens; bundled:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
+
 from tests.cli.conftest import Command
 from tests.language_model.test_adapters import PROMPT, bundled_pairs
 from tests.models.adapters import write_adapter
@@ -22,6 +24,18 @@ def test_flags_of_llama_cpp(aleator: Command, tmp_path: Path) -> None:
     result = aleator(*words, "--lora", files[0], "--lora", files[0])
     assert result.code == 2
     assert "two are called '0'" in result.err
+
+
+def test_numbers_are_rounded_when_asked(aleator: Command, tmp_path: Path) -> None:
+    pairs = {name: (3 * a, b) for name, (a, b) in bundled_pairs(0).items()}
+    halves = {n: (a.astype(np.float16), b.astype(np.float16)) for n, (a, b) in pairs.items()}
+    file, half = (str(write_adapter(tmp_path / n, p)) for n, p in (("a", pairs), ("b", halves)))
+    words = ("generate", "-p", PROMPT, "-n", "8", "--logprobs", "1", "-t", "1", "--temp", "0")
+    rounded = aleator(*words, "--lora", file, "--lora-type", "f16").out
+    assert rounded == aleator(*words, "--lora", half).out
+    result = aleator(*words, "--lora", file, "--lora-type", "f8")
+    assert result.code == 2
+    assert "adapter_type='f8' must be one of f16" in result.err
 
 
 def test_lines_of_a_batch(aleator: Command, tmp_path: Path) -> None:

@@ -39,14 +39,23 @@ def grouped(
     return rng.integers(0, 16, (n_in, out)), scales, zeros
 
 
+def scattered_groups(groups: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The groups of as many columns in a random order, always the same."""
+    return np.random.default_rng(len(groups)).permutation(groups)
+
+
 def gptq(
     rng: np.random.Generator, out: int, n_in: int, *, size: int = 64, zero: int | None = None,
-    v2: bool = False, index: npt.NDArray[np.int64] | None = None,
+    v2: bool = False, index: npt.NDArray[np.int64] | None = None, scattered: bool = False,
 ) -> Made:  # fmt: skip
-    """``zero``: that of every group; ``index``: the group of each column."""
+    """``zero``: that of every group; ``index``: the group of each column.
+
+    ``scattered``: groups are scattered, alike in all matrices of as many columns.
+    """
     groups = -(-n_in // size)
     codes, scales, zeros = grouped(rng, out, n_in, groups, zero)
     of = np.arange(n_in) // size if index is None else index
+    of = scattered_groups(of) if scattered else of
     tensors = {
         "qweight": words(codes.T).T.contiguous(),
         "qzeros": words(zeros - (0 if v2 else 1)),

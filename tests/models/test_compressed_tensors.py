@@ -28,6 +28,7 @@ from tests.models.prequantised import (
     fp8,
     mxfp4,
     ours,
+    scattered_groups,
     write_quantised,
 )
 
@@ -60,11 +61,12 @@ def in_words(codes: npt.NDArray[Any], bits: int) -> torch.Tensor:
 def integers(
     rng: np.random.Generator, out: int, n_in: int, *, bits: int = 8, size: int = 0, zeros: str = "",
     dtype: torch.dtype = BF16, packed: bool = False, index: bool | None = None, tensor: bool = False,
+    scattered: bool = False,
 ) -> Made:  # fmt: skip
     """Integers of ``bits`` with scales of groups of ``size`` columns, 0: of all; ``tensor``: one scale.
 
     ``zeros``: "wide" of all values, "narrow" of 0 and 1, "" none.  ``index``: groups by ``weight_g_idx``, of
-    neighbours, or only -1 (False).
+    neighbours, or only -1 (False).  ``scattered``: they are, alike in all matrices of as many columns.
     """
     groups, rows = -(-n_in // (size or n_in)), 1 if tensor else out
     low, high = -(1 << bits - 1), (1 << bits - 1) - 1
@@ -73,6 +75,7 @@ def integers(
     zero = zero if zeros else np.zeros_like(zero)
     scale = rounded(rng.uniform(0.5, 1.5, (rows, groups)) / n_in**0.5 / high, dtype)
     of = np.arange(n_in) // (size or n_in)
+    of = scattered_groups(of) if scattered else of
     whole = scale.float().numpy()[:, of] * (codes - zero[:, of])
     tensors = {"weight_scale": scale[0] if tensor else scale, "input_scale": torch.ones(1)}
     if index is not None:
@@ -145,6 +148,13 @@ CASES: dict[str, tuple[dict[str, Any], Callable[..., Made], dict[str, Any], str]
     "int4 of float32 scales": (INT4, integers, WORDS4 | {"dtype": F32}, "F32"),
     "int4 with an index": (INT4 | {"actorder": "group"}, integers, WORDS4 | {"index": True}, "Q4_0"),
     "int4 with no index": (INT4 | {"actorder": "group"}, integers, WORDS4 | {"index": False}, "Q4_0"),
+    "int4 in act-order": (
+        INT4 | {"actorder": "group"}, integers, WORDS4 | {"index": True, "scattered": True}, "Q4_0"
+    ),
+    "int8 in act-order": (
+        INT4 | ZEROS | {"num_bits": 8, "actorder": "group"}, integers,
+        WORDS8 | {"zeros": "narrow", "index": True, "scattered": True}, "Q8_0",
+    ),
     "int8 in words": (INT4 | {"num_bits": 8}, integers, WORDS8, "Q8_0"),
     "int8 in words, of zeros": (
         INT4 | ZEROS | {"num_bits": 8}, integers, WORDS8 | {"zeros": "narrow"}, "Q8_0"

@@ -53,6 +53,8 @@ CASES: dict[str, tuple[dict[str, Any], Callable[..., Made], dict[str, Any], str]
     "gptq in one group": (GPTQ | {"group_size": -1}, gptq, {"size": 1024}, "Q5_0"),
     "gptq in groups of 32": (GPTQ | {"group_size": 32}, gptq, {"size": 32}, "Q5_0"),
     "gptq in groups that blocks cross": (GPTQ | {"group_size": 24}, gptq, {"size": 24}, "F16"),
+    "gptq in act-order": (GPTQ | {"desc_act": True}, gptq, {"scattered": True}, "Q5_0"),
+    "gptq symmetric in act-order": (GPTQ | {"desc_act": True}, gptq, {"scattered": True, "zero": 8}, "Q4_0"),
     "awq": (AWQ, awq, {}, "Q5_0"),
     "awq of zeros 0": (AWQ | {"version": "GEMM"}, awq, {"zero": 0}, "Q5_0"),
     "awq symmetric": (AWQ, awq, {"zero": 8}, "Q4_0"),
@@ -193,16 +195,20 @@ def test_scales_that_are_no_float16_widen_the_matrix(tmp_path: Path, factor: flo
     np.testing.assert_array_equal(stored.floats(), whole[FIRST])
 
 
-def test_columns_in_the_order_of_their_activations(tmp_path: Path) -> None:
-    """desc_act: groups are scattered; products are rounded to float16, as GPTQ's own are."""
+def test_orders_that_matrices_with_one_input_do_not_share(tmp_path: Path) -> None:
+    """Products are rounded to float16, as GPTQ's own are; where a matrix has its input alone, nothing is."""
 
     def make(rng: np.random.Generator, out: int, n_in: int) -> Made:
         return gptq(rng, out, n_in, index=rng.permutation(np.arange(n_in) // 64))
 
     whole = write_quantised(tmp_path / "m", GPTQ | {"desc_act": True}, make)
-    stored = open_weights(tmp_path / "m").stored(ours(FIRST))
-    assert stored.type == "F16"
-    np.testing.assert_array_equal(stored.floats(), whole[FIRST].astype(np.float16))
+    weights = open_weights(tmp_path / "m")
+    assert weights.size_bytes == sum(weights.stored(each).data.size for each in weights.names())
+    for stem, expected in whole.items():
+        stored, alone = weights.stored(ours(stem)), stem.endswith(("o_proj.", "down_proj."))
+        assert (stored.type, stored.order is None) == (("Q5_0", False) if alone else ("F16", True))
+        wanted = expected if alone else expected.astype(np.float16)
+        np.testing.assert_array_equal(stored.floats(), wanted.astype(np.float32))
 
 
 def damage(path: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> None:
@@ -378,7 +384,7 @@ def test_sizes(tmp_path: Path, name: str, wide: bool) -> None:
     assert exact_bytes(weights, [gpu] * 2) == pytest.approx(on_gpu, rel=0.1)
 
 
-@pytest.mark.parametrize("name", ["awq", "fp8", "nf4"])
+@pytest.mark.parametrize("name", ["awq", "fp8", "nf4", "gptq in act-order"])
 def test_adapters_are_added_to_them(tmp_path: Path, name: str) -> None:
     _, kind = write(tmp_path / "m", name)
     rng, pairs = np.random.default_rng(1), {}

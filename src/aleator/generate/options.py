@@ -182,6 +182,10 @@ class ModelOptions(Options):
         annotation="Mapping[str, str | PathLike[str] | tuple[str | PathLike[str], float]]",
         metavar="[NAME=]FILE[:SCALE]",
     )  # fmt: skip
+    adapter_type: str | None = host_option(
+        "what adapters' numbers in float32 are rounded to, so that a token reads half as many bytes of them",
+        None, choices=("f16",), flags=("--lora-type",), shown="kept as they are",
+    )  # fmt: skip
     model_draft: str | None = host_option(
         "what guesses for spec_type='draft': a smaller model with the same vocabulary; the directory of an "
         "EAGLE-3 head; mtp: the layer in the model's file that predicts further tokens; bundled: the bundled "

@@ -103,7 +103,7 @@ def load(
     if chosen.adapters:
         from aleator.models.adapter_files import load_adapters  # most models have none
 
-        adapters = load_adapters(chosen.adapters, weights)
+        adapters = load_adapters(chosen.adapters, weights, chosen.adapter_type)
     with BackgroundCall(lambda: Tokenizer(load_vocabulary(weights))) as text:
         decoder = build_decoder(weights, progress=progress, places=places, form=form)
     decoder.take(adapters)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
-from aleator.core.large_pages import zeros_in_large_pages
 from aleator.core.records import dataclass
 from aleator.models import adapted
+from aleator.models.adapter_memory import rounded, side_by_side
 from aleator.models.adapters import Adapter, AdapterFile, Adapters, LowRank
 from aleator.models.conversions import other_pairs
 from aleator.models.files.fields import Fields, read_json
@@ -73,15 +72,19 @@ class _Part:
     magnitude: StoredTensor | None = None
 
 
-def load_adapters(files: Sequence[AdapterFile], weights: Weights) -> Adapters:
+def load_adapters(
+    files: Sequence[AdapterFile], weights: Weights, kind: str | None = None
+) -> Adapters:
     """Read the adapters of some files for a model.
 
+    ``kind``: "f16" to round their numbers in float32; None: they keep them.
+
     Raises:
-        ParameterError: a file is not there.
+        ParameterError: a file is not there, or numbers are beyond float16's range.
         FileFormatError: a file is damaged, is not an adapter, or belongs to another model.
         UnsupportedModel: an adapter changes something that cannot be changed here; names it.
     """
-    loaded = [_load(name, Path(file), weights) for name, file, _ in files]
+    loaded = [_load(name, Path(file), weights, kind) for name, file, _ in files]
     made = Adapters(loaded, [0.0] * len(files))
     scales = [scale for _, _, scale in files]
     for number, scale in enumerate(scales):  # each must be possible by itself
@@ -90,7 +93,7 @@ def load_adapters(files: Sequence[AdapterFile], weights: Weights) -> Adapters:
     return made
 
 
-def _load(name: str, path: Path, weights: Weights) -> Adapter:
+def _load(name: str, path: Path, weights: Weights, kind: str | None) -> Adapter:
     if not os.path.exists(path):  # a name that is too long is not, either
         raise ParameterError(
             f"adapters: {name!r}: {path}: no such file; give a GGUF file of an adapter, or a directory with "
@@ -109,8 +112,8 @@ def _load(name: str, path: Path, weights: Weights) -> Adapter:
         for own, made in _low_ranks(path, tensor, part, weights, of_peft=path.is_dir()):
             if own in matrices:
                 raise FileFormatError(path, _TWICE, field=own)
-            matrices[own] = made
-    matrices = _side_by_side(matrices)
+            matrices[own] = made if kind is None else rounded(path, own, made)
+    matrices = side_by_side(matrices)
     numbers = [
         (f"{name} {side} {each.factor!r} {part.type} {part.shape}", part.data)
         for name, each in matrices.items()
@@ -122,49 +125,6 @@ def _load(name: str, path: Path, weights: Weights) -> Adapter:
 
 def _grown(matrix: LowRank) -> StoredTensor:
     return StoredTensor.of(np.zeros(0, np.float32) if matrix.grows is None else matrix.grows)
-
-
-def _side_by_side(matrices: Mapping[str, LowRank]) -> dict[str, LowRank]:
-    """Lay out the matrices in memory in the order of a step, as memory is read fastest."""
-    names = sorted(matrices, key=adapted.step_order)
-    packed = iter(_packed([getattr(matrices[name], side) for side in "ab" for name in names]))
-    all_a = [next(packed) for _ in names]
-    return {
-        name: replace(matrices[name], a=a, b=b)
-        for name, a, b in zip(names, all_a, packed, strict=True)
-    }
-
-
-def _narrowed(tensor: StoredTensor) -> StoredTensor:
-    """Store F32 numbers as BF16 or F16 if no bit is lost: half the bytes, the same values."""
-    if tensor.type != "F32":
-        return tensor
-    words = _words(tensor)
-    if not (words & 0xFFFF).any():
-        halves, kind = (words >> 16).astype(np.uint16), "BF16"
-    else:
-        values = words.view(np.float32)
-        with np.errstate(over="ignore"):
-            near = values.astype(np.float16)
-        if (near != values).any():
-            return tensor
-        halves, kind = near.view(np.uint16), "F16"
-    return StoredTensor(kind, tensor.shape, halves.reshape(-1).view(np.uint8))
-
-
-def _packed(tensors: Sequence[StoredTensor]) -> list[StoredTensor]:
-    """Copy tensors one after the other, each at the start of a cache line."""
-    tensors = [_narrowed(each) for each in tensors]
-    line, made = 64, []
-    sizes = [-(-each.data.size // line) * line for each in tensors]
-    room = zeros_in_large_pages(sum(sizes) + line)
-    at = -room.ctypes.data % line
-    for each, size in zip(tensors, sizes, strict=True):
-        part = room[at : at + each.data.size]
-        part[:] = each.data
-        made.append(StoredTensor(each.type, each.shape, part))
-        at += size
-    return made
 
 
 def _read_gguf(gguf: GGUFFile, weights: Weights) -> dict[str, _Part]:

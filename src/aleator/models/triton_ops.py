@@ -50,15 +50,22 @@ if TYPE_CHECKING:
 
 
 class TritonLinear:
-    """One or more stored matrices with the same input, their outputs side by side."""
+    """One or more stored matrices with the same input, their outputs side by side.
 
-    def __init__(self, parts: Sequence[Planes]) -> None:
-        self.parts = joined(parts)
+    ``order``: the element of x that each of their columns meets, int64 [n_in]; None: its own.
+    """
+
+    def __init__(self, parts: Sequence[Planes], order: torch.Tensor | None = None) -> None:
+        self.parts, self.order = joined(parts), order
+
+    def ordered(self, x: torch.Tensor) -> torch.Tensor:
+        """The elements of x as the columns meet them."""
+        return x if self.order is None else x.index_select(1, self.order)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """[T, n_in] -> [T, sum of n_outs]."""
         if len(x) <= FEW:
-            return product_of_few(self.parts, x)
+            return product_of_few(self.parts, self.ordered(x))
         out = torch.empty(len(x), sum(part.n_out for part in self.parts), device=x.device)
         self.into(out, x)
         return out
@@ -71,6 +78,7 @@ class TritonLinear:
         scale: float = 1.0,
     ) -> None:
         """Write the product of many rows, or ``residual + scale * y``, to ``out``."""
+        x = self.ordered(x)
         rounded: dict[int, torch.Tensor | Rounded] = {1: x.contiguous()}
         columns = torch.split(out, [part.n_out for part in self.parts], -1)
         for part, to in zip(self.parts, columns, strict=True):
@@ -139,6 +147,8 @@ class TritonOps(TorchOps):
         plain = single and not gate and residual is not None and residual.norm is as_it_is
         after = residual if plain else None
         if len(x) <= FEW:
+            if matrix.order is not None:
+                x, norm = matrix.ordered(norm(x)), as_it_is
             parts = norm if isinstance(norm, PartNorm) else None
             y = self._of_few(matrix, x, norm, gate, gated, after, parts)
         elif after is not None:
@@ -182,6 +192,7 @@ class TritonOps(TorchOps):
             or len(matrix.parts) > 2
             or not isinstance(before, RowNorm)
             or before.kind != "rms"
+            or matrix.order is not None
         ):
             return super().sum_product(y, residual, matrix, norm, gate, gated)
         x = torch.empty(y.shape, dtype=y.dtype, device=y.device)
@@ -199,7 +210,8 @@ class TritonOps(TorchOps):
     ) -> list[torch.Tensor]:
         """See :class:`TorchOps`; few rows take one launch for every two products, if each has one type."""
         stored = [each for each in matrices if isinstance(each, TritonLinear)]
-        if len(x) > FEW or len(stored) < len(matrices):
+        ordered = any(each.order is not None for each in stored)
+        if len(x) > FEW or len(stored) < len(matrices) or ordered:
             return super().products(matrices, x, norm)
         made: list[torch.Tensor] = []
         for i in range(0, len(stored), 2):
@@ -427,4 +439,7 @@ class TritonWeights(LayerWeights):
         return TritonEmbedding(self._planes(matrix_of(self.weights, self.prefix + name, *shape)))
 
     def product(self, matrices: Sequence[Matrix]) -> Linear:
-        return TritonLinear([self._planes(each) for each in matrices])
+        stored, order = matrices[0].stored.order, None
+        if stored is not None:
+            order = torch.from_numpy(stored).to(self.device, torch.int64)
+        return TritonLinear([self._planes(each) for each in matrices], order)

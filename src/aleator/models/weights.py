@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.models import delta_net, sampling
 from aleator.models.architecture import Architecture
+from aleator.models.column_orders import shared_orders
 from aleator.models.config import LatentConfig, ModelConfig
 from aleator.models.files.fields import Fields, read_json
 from aleator.models.files.gguf import GGUFFile, open_parts
@@ -102,6 +104,8 @@ class Weights:
         for name in sorted(name for name in self._tensors if layer_of(name) < self.config.n_layers):
             tensor = self._tensors[name]
             yield f"{name} {tensor.shape} {tensor.type}", tensor.data
+            if tensor.order is not None:
+                yield f"{name} order", tensor.order.view(np.uint8)
 
     def lock(self) -> tuple[int, str]:
         """Lock all tensors in memory until the process ends.
@@ -207,8 +211,9 @@ def open_weights(path: str | os.PathLike[str]) -> Weights:
         from aleator.models.directory import Directory  # most models are GGUF files
 
         directory = Directory(path)
-        tensors = {name: directory.made(name, tensor) for name, tensor in directory.tensors()}
-        return Weights(path, directory.architecture, directory.config, tensors)
+        of = directory.architecture, directory.config
+        made = {name: directory.made(name, tensor) for name, tensor in directory.tensors()}
+        return Weights(path, *of, shared_orders(made, *of))
     if path.suffix == ".safetensors" and path.is_file():
         raise UnsupportedModel(
             f"{path}: a safetensors file has no configuration; give the directory that holds it "
@@ -290,7 +295,6 @@ def _separate(tensors: dict[str, StoredTensor], name: str, parts: Mapping[str, i
         del tensors[f"{name}.{kind}"]
         first, size = 0, whole.data.size // whole.shape[0]
         for part, n in parts.items():
-            tensors[f"{part}.{kind}"] = StoredTensor(
-                whole.type, (n, *whole.shape[1:]), whole.data[first * size : (first + n) * size]
-            )
+            rows = whole.data[first * size : (first + n) * size]
+            tensors[f"{part}.{kind}"] = replace(whole, shape=(n, *whole.shape[1:]), data=rows)
             first += n

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,15 @@ def test_the_native_bits(name: str, kind: str, type_k: str, type_v: str, tmp_pat
         assert made.tobytes() == theirs.tobytes()
 
 
-@pytest.mark.parametrize(("method", "make"), [("gptq", gptq), ("fp8", fp8), ("bitsandbytes", nf4)])
+@pytest.mark.parametrize(
+    ("method", "make"),
+    [
+        ("gptq", gptq),
+        ("gptq", partial(gptq, scattered=True)),
+        ("fp8", fp8),
+        ("bitsandbytes", nf4),
+    ],
+)
 def test_directories_that_others_quantised(tmp_path: Path, method: str, make: Any) -> None:
     config = {"quant_method": method, "group_size": 64, "weight_block_size": [64, 64]}
     write_quantised(tmp_path / "m", config, make)

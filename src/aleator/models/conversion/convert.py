@@ -161,7 +161,7 @@ class ConvertedDirectory(GGUFFile):
 
         For a type that GGUF does not have the file's is BF16, which other converters take too.
         """
-        whole = self.directory.made(name, self._raw[name])
+        whole = self.directory.made(name, self._raw[name]).in_order()
         made = {}
         for new, part in self._divided(name, whole).items():
             formed = self._formed(new, part)

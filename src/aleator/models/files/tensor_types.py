@@ -90,6 +90,8 @@ class StoredTensor:
     shape: tuple[int, ...]  # in PyTorch's order, rows first
     # uint8 ``[number of bytes]``, rows one after the other; read-only, mostly a memory map
     data: NDArray[np.uint8]
+    # int32: of matrices in blocks, the place of each stored column in the rows of ``floats``; None: its own
+    order: NDArray[np.int32] | None = None
 
     @classmethod
     def of(cls, values: NDArray[np.float32]) -> StoredTensor:
@@ -121,7 +123,19 @@ class StoredTensor:
         made = np.ascontiguousarray(move(self.data.view(f"V{size}").reshape(lead)))
         data = made.reshape(-1).view(np.uint8)
         data.flags.writeable = False
-        return StoredTensor(self.type, (*made.shape, *self.shape[len(lead) :]), data)
+        return StoredTensor(self.type, (*made.shape, *self.shape[len(lead) :]), data, self.order)
+
+    def in_order(self) -> StoredTensor:
+        """The tensor without an ``order``: as it is, or in F16."""
+        if self.order is None:
+            return self
+        made = np.empty(self.shape, np.float16)
+        for first, part in self.pieces():
+            with np.errstate(over="ignore"):  # FiniteCheck finds them
+                made[first : first + len(part)] = part
+        data = made.reshape(-1).view(np.uint8)
+        data.flags.writeable = False
+        return StoredTensor("F16", self.shape, data)
 
     @property
     def n_elements(self) -> int:
@@ -170,6 +184,8 @@ class StoredTensor:
             index = np.arange(first, min(first + step, rows))
             part = np.empty((len(index), columns), np.float32)
             _native.read_rows(pool(), stored, index, part)
+            if self.order is not None:
+                part[:, self.order] = part.copy()
             yield first, part
 
 

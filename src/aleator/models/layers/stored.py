@@ -29,7 +29,9 @@ class StoredWeight:
         _, stored, self.bias = matrix
         self.n_out, self.n_in = stored.shape
         sizes = self.n_out, self.n_in
-        self.matrix = _native.StoredMatrix(stored.data, stored.type, *sizes, self.bias)
+        self.matrix = _native.StoredMatrix(
+            stored.data, stored.type, *sizes, self.bias, stored.order
+        )
 
 
 def stored_weight(

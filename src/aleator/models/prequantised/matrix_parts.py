@@ -22,6 +22,7 @@ from aleator.models.files.tensor_types import FLOAT_TYPES, StoredTensor
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 Steps = NDArray[np.int8] | NDArray[np.int16]
+Order = NDArray[np.int32]
 
 _AT_ONCE = 1 << 22
 """Numbers that are taken apart at a time."""
@@ -106,11 +107,13 @@ def array(tensor: StoredTensor, kind: str) -> NDArray[Any]:
     return tensor.data.view(kind).reshape(tensor.shape)
 
 
-def frozen(kind: str, shape: tuple[int, ...], data: NDArray[Any]) -> StoredTensor:
+def frozen(
+    kind: str, shape: tuple[int, ...], data: NDArray[Any], order: Order | None = None
+) -> StoredTensor:
     """A tensor of bytes that are in memory, read-only."""
     made = data.reshape(-1).view(np.uint8)
     made.flags.writeable = False
-    return StoredTensor(kind, shape, made)
+    return StoredTensor(kind, shape, made, order)
 
 
 # --- four bits: pairs, whose first element is in a byte's low nibble ---
@@ -148,24 +151,29 @@ def grouped(
         group: of each column.
     """
     n_out, n_in = len(scales), len(group)
-    half = _half_scales(scales, group)
+    order = _order(group)
+    of = (group if order is None else group[order])[::32]
+    half = _half_scales(scales, group if order is None else group[order])
     if half is None:
         return _widened(
             lambda rows: apart(pairs(rows)).astype(np.int8) - zeros[rows][:, group].astype(np.int8),
             scales,
             group,
         )
-    of, symmetric = group[::32], bool((zeros == 8).all())
+    symmetric = bool((zeros == 8).all())
     blocks = np.empty((n_out, n_in // 32, 18 if symmetric else 22), np.uint8)
     blocks[..., :2] = half[..., None].view(np.uint8)
     for rows in _some_rows(n_out, n_in):
-        codes = pairs(rows).reshape(-1, n_in // 32, 16)
+        codes = pairs(rows)
+        if order is not None:
+            codes = paired(apart(codes)[:, order])
+        codes = codes.reshape(-1, n_in // 32, 16)
         if not symmetric:  # code - zero + 16 has five bits
             five = apart(codes) + (16 - zeros[rows][:, of, None])
             blocks[rows, :, 2:6] = np.packbits(five >> 4, -1, bitorder="little")
             codes = paired(five & 15)
         blocks[rows, :, -16:] = halves(codes)
-    return frozen("Q4_0" if symmetric else "Q5_0", (n_out, n_in), blocks)
+    return frozen("Q4_0" if symmetric else "Q5_0", (n_out, n_in), blocks, order)
 
 
 def of_bytes(
@@ -179,7 +187,8 @@ def of_bytes(
         group: of each column.
     """
     n_out, n_in = len(scales), len(group)
-    half = _half_scales(scales, group)
+    order = _order(group)
+    half = _half_scales(scales, group if order is None else group[order])
     if half is None:
         return _widened(steps, scales, group)
     blocks = np.empty((n_out, n_in // 32, 34), np.uint8)
@@ -189,8 +198,10 @@ def of_bytes(
         narrow = wide.astype(np.int8)
         if not np.array_equal(narrow, wide):
             return _widened(steps, scales, group)
+        if order is not None:
+            narrow = narrow[:, order]
         blocks[rows, :, 2:] = narrow.view(np.uint8).reshape(-1, n_in // 32, 32)
-    return frozen("Q8_0", (n_out, n_in), blocks)
+    return frozen("Q8_0", (n_out, n_in), blocks, order)
 
 
 def _some_rows(n_out: int, n_in: int) -> list[slice]:
@@ -202,6 +213,14 @@ def _some_rows(n_out: int, n_in: int) -> list[slice]:
 def _in_blocks(group: NDArray[np.int64]) -> bool:
     """Whether columns that share a block are of one group."""
     return bool((group.reshape(-1, 32) == group[::32, None]).all())
+
+
+def _order(group: NDArray[np.int64]) -> Order | None:
+    """The order of columns by their groups, if blocks can have the groups then, and only then."""
+    if len(group) % 32 or _in_blocks(group):
+        return None
+    order = np.argsort(group, kind="stable").astype(np.int32)
+    return order if _in_blocks(group[order]) else None
 
 
 def _half_scales(scales: Floats, group: NDArray[np.int64]) -> NDArray[np.float16] | None:
