@@ -55,6 +55,8 @@ def main() -> int:
     asked.add_argument("--threads", type=int)
     asked.add_argument("--pairs", type=int, default=12)
     asked.add_argument("--tokens", type=int, default=200)
+    asked.add_argument("--prompts", nargs="+", choices=PROMPTS, default=[*PROMPTS])
+    asked.add_argument("--temperatures", nargs="+", type=float, default=[0.0, 0.8])
     args = asked.parse_args()
     model = aleator.load(args.model, n_threads=args.threads, model_draft=args.model_draft)
     kinds = ["none", "ngram"] + ["draft"] * (args.model_draft is not None)
@@ -70,8 +72,9 @@ def main() -> int:
         "right, of guessed:",
     )
     medians: dict[str, float] = {}
-    for name, prompt in PROMPTS.items():
-        for temperature in (0.0, 0.8):
+    for name in args.prompts:
+        prompt = PROMPTS[name]
+        for temperature in args.temperatures:
             for kind in kinds:
                 ratios, processors, right, guessed, steps, drawn = [], [], 0, 0, 0, 0
                 for pair in range(args.pairs):

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import aleator
-from aleator.generate.prompt_lookup import Repeats
+from aleator.generate.prompt_lookup import PromptLookup, Repeats
 from aleator.generate.speculative import (
     LONGEST_RETRY,
-    REST,
+    PAUSE,
     RETRY,
     SHARE,
     Costs,
@@ -62,13 +62,30 @@ def test_repeats_are_believed_as_far_as_they_were_right() -> None:
     assert repeats.likely == before
 
 
+def test_long_runs_tell_where_in_a_verse_a_text_is() -> None:
+    """After two or three tokens of it, each of two continuations is as often right."""
+    verse, lookup = [1, 2, 3, 4] * 3 + [5, 6], PromptLookup()
+    text = verse * 4
+    for end in range(3 * len(verse), len(text) - 4):
+        assert list(lookup.draft(text[:end], 4)) == text[end : end + 4]
+
+
+def test_a_lookup_learns_the_same_in_one_piece_and_in_many() -> None:
+    for n in range(40):
+        whole, pieces = PromptLookup(), PromptLookup()
+        for end in range(n + 1):
+            pieces.draft(LOOP[:end], 4)
+        whole.draft(LOOP[:n], 4)
+        assert whole._after == pieces._after
+
+
 def test_a_text_that_repeats_itself_needs_no_head() -> None:
     head, costs = Head(), measured()
     made = Speculation(head, 8, 100)
     for end in range(8, 16):
         assert not made.repeated(LOOP[:end], 9, 1, Costs())  # nothing to compare with
     found = [*made.repeated(LOOP[:16], 9, 1, costs)]
-    assert found == [5, 6, 7, 8, 5][: len(found)]
+    assert found == [5, 6, 7, 8, 5, 6, 7, 8][: len(found)]
     assert found
     likely = made.likely
     made.learn(len(found), len(found))
@@ -195,16 +212,16 @@ def test_nothing_is_asked_for_a_while_where_nothing_pays() -> None:
     account = made._account
     assert not made.n_guesses(9, 1, costs)
     paid = made._account
-    assert [made.rests() for _ in range(REST + 1)] == [True] * REST + [False]
+    assert [made.rests() for _ in range(PAUSE + 1)] == [True] * PAUSE + [False]
     assert account > paid
-    assert made._account == pytest.approx(paid + REST * SHARE)
-    asked = 1 + REST
+    assert made._account == pytest.approx(paid + PAUSE * SHARE)
+    asked = 1 + PAUSE
     while not made.n_guesses(9, 1, costs) and asked < 2 * LONGEST_RETRY:
         asked += 1
         while made.rests():
             asked += 1
     assert made._retry > RETRY
-    assert made._retry <= asked <= made._retry + REST  # as many steps as without rests
+    assert made._retry <= asked <= made._retry + PAUSE  # as many steps as without rests
 
 
 @pytest.mark.parametrize(
