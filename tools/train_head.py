@@ -21,7 +21,7 @@ import gguf
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import nn
 from train_tiny import CORPUS, HELD_OUT, RMSNorm, Shape, TinyLlama, scenes
 
@@ -178,10 +178,6 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--init", type=Path, help="a head to begin with, as --out has it")
-    parser.add_argument(
-        "--corpus", type=float, default=1.0, help="windows of it, for each of the texts"
-    )
     args = parser.parse_args()
     random.seed(args.seed)
     torch.manual_seed(args.seed)
@@ -198,7 +194,7 @@ def main() -> None:
     own = [token for each in texts for token in each]
     streams = [own[: len(own) * 19 // 20], corpus, own[len(own) * 19 // 20 :]]
     cut = [torch.tensor(each[: len(each) // size * size]).view(-1, size) for each in streams]
-    chosen = torch.randperm(len(cut[1]))[: int(args.corpus * len(cut[0]))]
+    chosen = torch.randperm(len(cut[1]))[: len(cut[0])]
     windows, held = torch.cat((cut[0], cut[1][chosen])), cut[2]
     counts = torch.bincount(torch.tensor(own), minlength=s.n_vocab)
     ids = counts.argsort(descending=True, stable=True)[:VOCAB].sort().values
@@ -214,8 +210,6 @@ def main() -> None:
         head.lm_head.weight.copy_(model.token_embd.weight[ids])
         head.norm.weight.copy_(model.output_norm.weight)
         head.fc.weight[:, -s.n_embd :] += torch.eye(s.n_embd)
-    if args.init is not None:
-        ids = read(args.init, head)
     optimizer = torch.optim.AdamW(
         head.parameters(), lr=args.lr, betas=(0.9, 0.98), weight_decay=0.01
     )
@@ -258,15 +252,6 @@ def main() -> None:
                 flush=True,
             )
             write(args.out, head, ids, s)
-
-
-def read(folder: Path, head: Head) -> torch.Tensor:
-    """Read a head that :func:`write` has written; returns its tokens."""
-    tensors = load_file(folder / "model.safetensors")
-    ids = tensors.pop("d2t") + torch.arange(VOCAB)
-    del tensors["t2d"]
-    head.load_state_dict({name: each.float() for name, each in tensors.items()})
-    return ids
 
 
 def write(folder: Path, head: Head, ids: torch.Tensor, s: Shape) -> None:

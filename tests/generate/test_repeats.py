@@ -10,6 +10,8 @@ import pytest
 import aleator
 from aleator.generate.prompt_lookup import PromptLookup, Repeats
 from aleator.generate.speculative import (
+    ALLOWANCE,
+    EXPECTED,
     LONGEST_RETRY,
     PAUSE,
     RETRY,
@@ -200,7 +202,7 @@ def test_wrong_repeats_are_paid_for() -> None:
         found = made.repeated(LOOP[:n], 9, 1, costs)
         lost += 0.5 * len(found)
         made.learn(len(found), 0)
-    assert 0 < lost < 1.0 + 0.02 * 32 + 0.5
+    assert 0 < lost < ALLOWANCE * (1 + EXPECTED) + SHARE * 32 + 0.5
 
 
 def test_nothing_is_asked_for_a_while_where_nothing_pays() -> None:
@@ -212,16 +214,18 @@ def test_nothing_is_asked_for_a_while_where_nothing_pays() -> None:
     account = made._account
     assert not made.n_guesses(9, 1, costs)
     paid = made._account
-    assert [made.rests() for _ in range(PAUSE + 1)] == [True] * PAUSE + [False]
+    pause = made._pause
+    assert pause > PAUSE
+    assert [made.rests() for _ in range(pause + 1)] == [True] * pause + [False]
     assert account > paid
-    assert made._account == pytest.approx(paid + PAUSE * SHARE)
-    asked = 1 + PAUSE
+    assert made._account == pytest.approx(paid + pause * SHARE)
+    asked = 1 + pause
     while not made.n_guesses(9, 1, costs) and asked < 2 * LONGEST_RETRY:
         asked += 1
         while made.rests():
             asked += 1
     assert made._retry > RETRY
-    assert made._retry <= asked <= made._retry + PAUSE  # as many steps as without rests
+    assert made._retry <= asked <= made._retry + pause  # as many steps as without rests
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import pytest
 from aleator.generate.speculative import (
     LONGEST_PAUSE,
     LONGEST_RETRY,
+    MOST_FIRST,
     RETRY,
     SHARE,
     SHOWN,
@@ -167,16 +168,17 @@ def test_hidden_states_of_a_pause_are_left_out_but_the_last() -> None:
     assert head.seen == [*range(step - SHOWN, step + 1)]
 
 
-def test_the_first_question_is_paid_for() -> None:
-    """It includes the prompt."""
+@pytest.mark.parametrize(("seconds", "paid"), [(0.6, 0.6), (9.0, MOST_FIRST)])
+def test_the_first_question_is_paid_for(seconds: float, paid: float) -> None:
+    """It includes the prompt, which may take as long as many tokens."""
     costs = Costs()
     costs.observe(1, 0, 1.0)
     made = Speculation(Oracle([]), 8, 100)
     assert made.n_guesses(99, 1, costs)
-    made.observe(0, 1.5)
+    made.observe(0, seconds)
     before = made._account
     made.n_guesses(99, 1, costs)
-    assert made._account == pytest.approx(before + SHARE - 1.5)
+    assert made._account == pytest.approx(before + SHARE - paid)
 
 
 def account(likely: float, row: float, drafter: float, n_sequences: int) -> list[str]:

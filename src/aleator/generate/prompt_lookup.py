@@ -9,6 +9,8 @@ SIZES = (3, 2)
 """Lengths of the token runs that are searched for, longest first."""
 OWN_SIZES = (16, 6, *SIZES)
 """As :data:`SIZES`, within a text: where a verse comes again, short runs have several continuations."""
+MANY = 8
+"""New tokens from which on their runs are cut together, which is faster."""
 REMEMBERED = 2**16
 """Most tokens of earlier texts that are remembered."""
 MEMORY = 0.6
@@ -88,10 +90,12 @@ class PromptLookup:
         n = len(tokens)
         for size in OWN_SIZES:
             start = max(self._known, size)
-            if start >= n:
-                continue
-            columns = [tokens[start - size + i : n - size + i] for i in range(size)]
-            self._after.update(zip(zip(*columns, strict=True), range(start, n), strict=True))
+            if n - start > MANY:  # after a pause
+                columns = [tokens[start - size + i : n - size + i] for i in range(size)]
+                self._after.update(zip(zip(*columns, strict=True), range(start, n), strict=True))
+            else:
+                for end in range(start, n):
+                    self._after[tuple(tokens[end - size : end])] = end
         self._known = n
 
 

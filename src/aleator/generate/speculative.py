@@ -109,13 +109,15 @@ EXPECTED = 0.25
 """What a question is taken to gain before the first."""
 SHARE = 0.01
 """Largest fraction of the time without guesses that guesses may lose."""
+MOST_FIRST = 1.0
+"""Most tokens' time that the first call of a drafter costs by the account."""
 MOST_SURE = 0.9
 """Most that :meth:`Speculation.least_probability` asks."""
 LEAST_SLOPE = 0.2
 """Least that one more guess is taken to cost, as a fraction of what one costs on average."""
-ALLOWANCE, LEAST_ALLOWANCE = 2.0, 0.5
-"""Time that guesses may lose before the first is made, in units of a token's time; the second where guesses in
-other texts have not paid."""
+LEAST_ALLOWANCE, ALLOWANCE, MOST_ALLOWANCE = 0.5, 2.0, 5.0
+"""Time that guesses may lose before the first is made, in units of a token's time: the first where those in
+other texts have not paid, otherwise from the second to the third, by what they gained."""
 
 
 class Line:
@@ -190,15 +192,15 @@ class Experience:
         self.gain = gain
 
     def learn(self, gain: float) -> None:
-        """Learn what a question gained; what the first one costs beyond the others counts in part."""
-        self.gain += LASTING * (max(-1.0, gain) - self.gain)
+        """Learn what a question gained."""
+        self.gain += LASTING * (gain - self.gain)
 
 
 class Speculation:
     """Asks a drafter for as many tokens as are worth their rows, at most ``n_max``.
 
     It keeps an account, counted in tokens.  Each right guess adds one; rows and the drafter's time are
-    subtracted, in units of a token's time without guesses.  The loss stays below :data:`ALLOWANCE` plus
+    subtracted, in units of a token's time without guesses.  The loss stays below :data:`MOST_ALLOWANCE` plus
     :data:`SHARE` of the steps, however bad the guesses and whatever their rows cost.
 
     Where questions do not pay, pauses follow in which nothing is asked and nothing done.  ``experience`` says
@@ -228,7 +230,8 @@ class Speculation:
         pays = self._gain >= 0
         self._pause = 0 if pays else LONGEST_PAUSE // 2
         self._rest = self._pause  # steps left of this pause
-        self._account = ALLOWANCE if pays else LEAST_ALLOWANCE
+        gained = min(MOST_ALLOWANCE, ALLOWANCE * (1 + self._gain))
+        self._account = gained if pays else LEAST_ALLOWANCE
         self._begun = False
         # Costs not yet subtracted: rows, and seconds of the drafter.
         self._unpaid_rows, self._unpaid = 0, 0.0
@@ -348,11 +351,13 @@ class Speculation:
 
     def observe(self, n: int, seconds: float) -> None:
         """Learn how long ``n`` guesses took; 0: the drafter had none."""
+        first, self._begun = not self._begun, True
+        if first and self._second:  # it reads the prompt, too, which a text cannot pay back at once
+            seconds = min(seconds, MOST_FIRST / self._second)
         self._unpaid += seconds
         if n == 0:
             self._settle(-self._second * seconds)
-        if not self._begun:  # the first call reads the prompt, too
-            self._begun = True
+        if first:
             return
         self._further.observe(n, seconds)
         if n:
