@@ -168,6 +168,17 @@ def test_hidden_states_of_a_pause_are_left_out_but_the_last() -> None:
     assert head.seen == [*range(step - SHOWN, step + 1)]
 
 
+def test_a_question_that_waited_for_other_programs_is_not_remembered_for_long() -> None:
+    costs, experience = Costs(), Experience(1.0)
+    costs.observe(1, 0, 1.0)
+    made = Speculation(Oracle([]), 8, 100, experience)
+    for seconds in (0.0, 500.0):
+        assert made.n_guesses(99, 1, costs)
+        made.observe(0, seconds)
+    assert experience.gain > 0
+    assert not made.rests()
+
+
 @pytest.mark.parametrize(("seconds", "paid"), [(0.6, 0.6), (9.0, MOST_FIRST)])
 def test_the_first_question_is_paid_for(seconds: float, paid: float) -> None:
     """It includes the prompt, which may take as long as many tokens."""

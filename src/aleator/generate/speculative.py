@@ -105,6 +105,8 @@ SHOWN = 8
 """Steps at the end of a pause in which a draft head is shown hidden states again."""
 RECENT, LASTING = 0.1, 0.05
 """Weight of the newest question in the means of what questions gained, in a text and over texts."""
+MOST_LOST = 2.0
+"""What a question loses counts up to this, in tokens, in these means: it may have waited for other programs."""
 EXPECTED = 0.25
 """What a question is taken to gain before the first."""
 SHARE = 0.01
@@ -318,6 +320,7 @@ class Speculation:
 
     def _settle(self, gain: float) -> None:
         """Learn what a question gained, in tokens: where questions do not pay, the next has to wait."""
+        gain = max(-MOST_LOST, gain)
         self._experience.learn(gain)
         self._gain += RECENT * (gain - self._gain)
         if self._gain >= 0:
