@@ -81,7 +81,7 @@ def main() -> int:
             for kind in kinds:
                 ratios, processors, right, guessed, steps, drawn = [], [], 0, 0, 0, 0
                 for pair in range(args.pairs):
-                    pairs = []
+                    times: list[tuple[float, float, float, float]] = []
                     for turn in range(args.repeat):
                         plain_first = (pair + turn) % 2
                         made = [
@@ -91,14 +91,15 @@ def main() -> int:
                         plain, with_guesses = made if plain_first else reversed(made)
                         if plain[2].tokens != with_guesses[2].tokens:
                             raise AssertionError(f"pair {pair}: guesses have changed the tokens")
-                        pairs.append((plain, with_guesses))
+                        times.append((*plain[:2], *with_guesses[:2]))
                         stats = with_guesses[2].stats
                         right += stats.draft_n_accepted
                         guessed += stats.draft_n
                         drawn += len(with_guesses[2].tokens)
                         steps += len(with_guesses[2].tokens) - stats.draft_n_accepted
-                    for at, found in ((0, ratios), (1, processors)):
-                        found.append(min(a[at] for a, _ in pairs) / min(b[at] for _, b in pairs))
+                    least = [min(each) for each in zip(*times, strict=True)]
+                    ratios.append(least[0] / least[2])
+                    processors.append(least[1] / least[3])
                 if kind != "none":
                     medians[f"{kind}, {name}, {temperature}"] = statistics.median(ratios)
                 figures = (

@@ -264,10 +264,13 @@ def test_a_heads_cells_serve_the_next_text(
     bundled: aleator.LanguageModel, always: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To make them takes as long as some tokens."""
-    makes = list[object]()
-    monkeypatch.setattr(
-        draft_head, "KVCache", lambda *given: makes.append(given) or KVCache(*given)
-    )
+    makes = list[Any]()
+
+    def cache(*given: Any) -> KVCache:
+        makes.append(given)
+        return KVCache(*given)
+
+    monkeypatch.setattr(draft_head, "KVCache", cache)
     texts = [
         bundled.generate("ROMEO:", max_tokens=9, seed=1, ignore_eos=True, **GUESS) for _ in range(3)
     ]

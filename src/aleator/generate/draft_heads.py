@@ -73,17 +73,14 @@ class HeadDrafts(Drafts):
             draft.found += tokens
 
     def leave(self, place: int) -> None:
-        """Give a text's place back, and with the last one the head's cells."""
+        """Give a text's place back, and with the last one the head's cells, unless guesses are being made."""
         self.free.append(place)
-        made = self._made
-        if (
-            len(self.free) == self._n_texts
-            and made is not None
-            and self._turn.acquire(blocking=False)
-        ):
+        if self._made is None or not self._turn.acquire(blocking=False):
+            return
+        if len(self.free) == self._n_texts:
+            self._head.give_back(self._n_texts, self._n_tokens, self._made)
             self._made = None
-            self._head.give_back(self._n_texts, self._n_tokens, made)
-            self._turn.release()
+        self._turn.release()
 
 
 class HeadText(Guesser):
