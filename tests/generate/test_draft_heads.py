@@ -11,10 +11,11 @@ import pytest
 import aleator
 from aleator.cache.kv_cache import KVCache
 from aleator.core.threads import pool
+from aleator.engine.request_states import RequestStateMaker
 from aleator.generate import Batch, draft_heads, model_runner, request_state
 from aleator.generate import speculative as speculation
 from aleator.generate.draft_heads import COUNTED, MOST_MISSED, RATES, HeadDrafts, HeadText
-from aleator.generate.speculative import Draft, Experience, Speculation
+from aleator.generate.speculative import Draft, Speculation
 from aleator.models import draft_head
 from aleator.models.draft_head import MOST_NEW, MTP
 from aleator.models.hub.bundled import bundled_head
@@ -30,7 +31,7 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing takes time, as in test_speculation.py."""
     for module in (model_runner, request_state, speculation):
         monkeypatch.setattr(module, "perf_counter", lambda: 0.0)
-    monkeypatch.setattr(Experience, "learn", lambda *others: None)
+    monkeypatch.setattr(RequestStateMaker, "_experience_of", lambda *others: None)
 
 
 @pytest.fixture

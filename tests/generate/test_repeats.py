@@ -184,6 +184,20 @@ def test_the_text_is_the_same(temperature: float, monkeypatch: pytest.MonkeyPatc
         assert texts[1].stats.draft_n_accepted > 20
 
 
+def test_texts_of_a_temperature_share_what_guesses_gained() -> None:
+    model = aleator.load(n_threads=1)
+    maker, requests = model.request_states, {}
+    for temperature in (0.0, 0.8, 0.83):
+        made = model.generate("ROMEO:", max_tokens=1, temperature=temperature, spec_type="ngram")
+        requests[temperature] = made.request
+    assert {*maker._experience} == {("ngram", 0.0), ("ngram", 0.8)}
+    maker._experience["ngram", 0.8].gain = -0.1
+    for temperature, request in requests.items():
+        (state,) = maker.make([request])
+        assert state.speculation is not None
+        assert state.speculation.rests() == (temperature > 0)
+
+
 def test_other_drafters_are_asked_alone() -> None:
     class Always:
         def draft(self, tokens: Any, n: int) -> list[int]:
