@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 
 import aleator
+from aleator.cache.kv_cache import KVCache
 from aleator.core.threads import pool
+from aleator.engine.request_states import RequestStateMaker
 from aleator.generate import Batch, draft_heads, model_runner, request_state
 from aleator.generate import speculative as speculation
 from aleator.generate.draft_heads import COUNTED, MOST_MISSED, RATES, HeadDrafts, HeadText
 from aleator.generate.speculative import Draft, Speculation
+from aleator.models import draft_head
 from aleator.models.draft_head import MOST_NEW, MTP
 from aleator.models.hub.bundled import bundled_head
 from aleator.samplers import Dist, Greedy, Penalties, SamplerChain
@@ -28,6 +31,7 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing takes time, as in test_speculation.py."""
     for module in (model_runner, request_state, speculation):
         monkeypatch.setattr(module, "perf_counter", lambda: 0.0)
+    monkeypatch.setattr(RequestStateMaker, "_experience_of", lambda *others: None)
 
 
 @pytest.fixture
@@ -56,7 +60,9 @@ def bundled() -> aleator.LanguageModel:
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_the_tokens_are_the_same(bundled: aleator.LanguageModel, options: dict[str, Any]) -> None:
+def test_the_tokens_are_the_same(
+    bundled: aleator.LanguageModel, options: dict[str, Any], always: None
+) -> None:
     plain = bundled.generate(REPEATING, max_tokens=48, **options)
     guessed = bundled.generate(REPEATING, max_tokens=48, **GUESS, **options)
     assert guessed.tokens == plain.tokens
@@ -213,9 +219,13 @@ def test_of_a_long_text_the_last_states_are_held(bundled: aleator.LanguageModel)
     for at in range(0, 1500, 500):
         made.add_hidden(at, rows[at : at + 500])
     made.add_hidden(1500, rows[:100])
-    assert len(made.begin([5] * 1601)) == MOST_NEW == 1024
+    assert len(made.begin([5] * 1601)) == MOST_NEW
     held = np.concatenate(made.waiting)[:, 0, 0]
-    assert held.tolist() == [*range(576, 1500), *range(100)]
+    assert held.tolist() == [*range(100 - MOST_NEW, 100)]
+    made.add_hidden(1600, rows[:20])
+    assert len(made.begin([5] * 1621)) == MOST_NEW
+    held = np.concatenate(made.waiting)[:, 0, 0]
+    assert held.tolist() == [*range(120 - MOST_NEW, 100), *range(20)]
     made.add_hidden(0, rows[:7])  # another text
     assert len(made.begin([5] * 8)) == 7
     made.add_hidden(7, rows)
@@ -241,9 +251,35 @@ def test_after_a_pause_a_head_is_shown_the_last_tokens_only(
     for at in range(100, 160):
         made.add_hidden(at, rows[:1])
     assert len(made.begin([5] * 161)) == MOST_MISSED
-    assert made.sure == 100  # what it was shown before stays
+    assert made.sure == MOST_NEW  # what it was shown before stays
     guesses(made, [5] * 161, 2)
-    assert made.sure == 100 + MOST_MISSED
+    assert made.sure == MOST_NEW + MOST_MISSED
+    made.add_hidden(200, rows[:2])  # some were not even kept
+    assert len(made.begin([5] * 203)) == 2
+    assert made.sure == MOST_NEW + MOST_MISSED
+    made.add_hidden(100, rows[:2])  # a context shift
+    assert made.sure == 0
+
+
+def test_a_heads_cells_serve_the_next_text(
+    bundled: aleator.LanguageModel, always: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To make them takes as long as some tokens."""
+    makes = list[Any]()
+
+    def cache(*given: Any) -> KVCache:
+        makes.append(given)
+        return KVCache(*given)
+
+    monkeypatch.setattr(draft_head, "KVCache", cache)
+    texts = [
+        bundled.generate("ROMEO:", max_tokens=9, seed=1, ignore_eos=True, **GUESS) for _ in range(3)
+    ]
+    for each in texts:
+        each.wait()
+    assert len(makes) <= 1  # an earlier test may have made them
+    assert texts[0].tokens == texts[1].tokens == texts[2].tokens
+    assert texts[1].stats.draft_n_accepted == texts[2].stats.draft_n_accepted > 0
 
 
 @pytest.mark.parametrize("numerics", ["portable", "llama.cpp"])

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 import aleator
-from aleator.generate.prompt_lookup import Repeats
+from aleator.generate.prompt_lookup import PromptLookup, Repeats
 from aleator.generate.speculative import (
+    ALLOWANCE,
+    EXPECTED,
     LONGEST_RETRY,
-    REST,
+    PAUSE,
     RETRY,
     SHARE,
     Costs,
@@ -62,13 +64,30 @@ def test_repeats_are_believed_as_far_as_they_were_right() -> None:
     assert repeats.likely == before
 
 
+def test_long_runs_tell_where_in_a_verse_a_text_is() -> None:
+    """After two or three tokens of it, each of two continuations is as often right."""
+    verse, lookup = [1, 2, 3, 4] * 3 + [5, 6], PromptLookup()
+    text = verse * 4
+    for end in range(3 * len(verse), len(text) - 4):
+        assert list(lookup.draft(text[:end], 4)) == text[end : end + 4]
+
+
+def test_a_lookup_learns_the_same_in_one_piece_and_in_many() -> None:
+    for n in range(40):
+        whole, pieces = PromptLookup(), PromptLookup()
+        for end in range(n + 1):
+            pieces.draft(LOOP[:end], 4)
+        whole.draft(LOOP[:n], 4)
+        assert whole._after == pieces._after
+
+
 def test_a_text_that_repeats_itself_needs_no_head() -> None:
     head, costs = Head(), measured()
     made = Speculation(head, 8, 100)
     for end in range(8, 16):
         assert not made.repeated(LOOP[:end], 9, 1, Costs())  # nothing to compare with
     found = [*made.repeated(LOOP[:16], 9, 1, costs)]
-    assert found == [5, 6, 7, 8, 5][: len(found)]
+    assert found == [5, 6, 7, 8, 5, 6, 7, 8][: len(found)]
     assert found
     likely = made.likely
     made.learn(len(found), len(found))
@@ -165,6 +184,20 @@ def test_the_text_is_the_same(temperature: float, monkeypatch: pytest.MonkeyPatc
         assert texts[1].stats.draft_n_accepted > 20
 
 
+def test_texts_of_a_temperature_share_what_guesses_gained() -> None:
+    model = aleator.load(n_threads=1)
+    maker, requests = model.request_states, {}
+    for temperature in (0.0, 0.8, 0.83):
+        made = model.generate("ROMEO:", max_tokens=1, temperature=temperature, spec_type="ngram")
+        requests[temperature] = made.request
+    assert {*maker._experience} == {("ngram", 0.0), ("ngram", 0.8)}
+    maker._experience["ngram", 0.8].gain = -0.1
+    for temperature, request in requests.items():
+        (state,) = maker.make([request])
+        assert state.speculation is not None
+        assert state.speculation.rests() == (temperature > 0)
+
+
 def test_other_drafters_are_asked_alone() -> None:
     class Always:
         def draft(self, tokens: Any, n: int) -> list[int]:
@@ -183,7 +216,7 @@ def test_wrong_repeats_are_paid_for() -> None:
         found = made.repeated(LOOP[:n], 9, 1, costs)
         lost += 0.5 * len(found)
         made.learn(len(found), 0)
-    assert 0 < lost < 1.0 + 0.02 * 32 + 0.5
+    assert 0 < lost < ALLOWANCE * (1 + EXPECTED) + SHARE * 32 + 0.5
 
 
 def test_nothing_is_asked_for_a_while_where_nothing_pays() -> None:
@@ -195,16 +228,18 @@ def test_nothing_is_asked_for_a_while_where_nothing_pays() -> None:
     account = made._account
     assert not made.n_guesses(9, 1, costs)
     paid = made._account
-    assert [made.rests() for _ in range(REST + 1)] == [True] * REST + [False]
+    pause = made._pause
+    assert pause > PAUSE
+    assert [made.rests() for _ in range(pause + 1)] == [True] * pause + [False]
     assert account > paid
-    assert made._account == pytest.approx(paid + REST * SHARE)
-    asked = 1 + REST
+    assert made._account == pytest.approx(paid + pause * SHARE)
+    asked = 1 + pause
     while not made.n_guesses(9, 1, costs) and asked < 2 * LONGEST_RETRY:
         asked += 1
         while made.rests():
             asked += 1
     assert made._retry > RETRY
-    assert made._retry <= asked <= made._retry + REST  # as many steps as without rests
+    assert made._retry <= asked <= made._retry + pause  # as many steps as without rests
 
 
 @pytest.mark.parametrize(

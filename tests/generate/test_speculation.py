@@ -15,6 +15,7 @@ from make_models import SPECS, write_model
 
 import aleator
 from aleator.core.errors import ParameterError
+from aleator.engine.request_states import RequestStateMaker
 from aleator.generate import Batch, Context, model_runner, prompt_lookup, request_state
 from aleator.generate import speculative as speculation
 from aleator.generate.draft_models import DraftContext, DraftModel
@@ -45,6 +46,8 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing takes time, so that how much is guessed does not depend on the machine's speed and load."""
     for module in (model_runner, request_state, speculation):
         monkeypatch.setattr(module, "perf_counter", lambda: 0.0)
+    # Nor does what other tests' texts have gained count
+    monkeypatch.setattr(RequestStateMaker, "_experience_of", lambda *others: None)
 
 
 @pytest.fixture(scope="module")

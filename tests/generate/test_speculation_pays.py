@@ -6,7 +6,7 @@ import hashlib
 import json
 import random
 from collections.abc import Sequence
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +14,15 @@ from typing import Any
 import pytest
 
 from aleator.generate.speculative import (
+    LONGEST_PAUSE,
     LONGEST_RETRY,
+    MOST_FIRST,
     RETRY,
+    SHARE,
+    SHOWN,
     Costs,
+    Experience,
+    Guesser,
     Speculation,
 )
 from tests.generate.test_speculation import Oracle
@@ -99,6 +105,91 @@ def test_a_drafter_that_finds_nothing_is_asked_as_often_as_its_time_allows() -> 
             drafts.observe(0, 0.001)
             asked += 1
     assert 30 < asked < 55  # 0.02 of 200 steps
+
+
+def wrong(made: Speculation, costs: Costs, steps: int) -> list[int]:
+    """The steps in which guesses are asked for, all of them wrong."""
+    asked = []
+    for step in range(steps):
+        n = 0 if made.rests() else made.n_guesses(99, 1, costs)
+        costs.observe(1, n, 1.0 + 0.2 * n)
+        if n:
+            made.learn(n, 0)
+            asked.append(step)
+    return asked
+
+
+def test_where_guesses_do_not_pay_pauses_double() -> None:
+    costs, experience = Costs(), Experience()
+    costs.observe(1, 0, 1.0)
+    first = wrong(Speculation(Oracle([]), 8, 100, experience), costs, 400)
+    assert len(first) < 12
+    gaps = [b - a for a, b in pairwise(first)]
+    assert gaps[-1] > LONGEST_PAUSE > gaps[0]
+    experience.gain = -0.1
+    again = wrong(Speculation(Oracle([]), 8, 100, experience), costs, 400)
+    assert again[0] == LONGEST_PAUSE // 2  # as was learnt from other texts
+    assert len(again) <= 3
+    assert experience.gain < -0.1
+
+
+def test_pauses_end_where_guesses_pay_again() -> None:
+    costs, experience = Costs(), Experience()
+    costs.observe(1, 0, 1.0)
+    experience.gain = -0.2
+    made, asked = Speculation(Oracle([]), 8, 100, experience), []
+    for step in range(2 * LONGEST_PAUSE):
+        n = 0 if made.rests() else made.n_guesses(99, 1, costs)
+        costs.observe(1, n, 1.0 + 0.1 * n)
+        if n:
+            made.learn(n, n)
+            asked.append(step)
+    assert asked == [*range(LONGEST_PAUSE // 2, 2 * LONGEST_PAUSE)]
+    assert experience.gain > 0
+
+
+def test_hidden_states_of_a_pause_are_left_out_but_the_last() -> None:
+    class Head(Guesser):
+        def __init__(self) -> None:
+            super().__init__(SimpleNamespace())  # type: ignore[arg-type]
+            self.seen = list[int]()
+
+        def add_hidden(self, pos: int, hidden: Any) -> None:
+            self.seen.append(pos)
+
+    experience, head = Experience(), Head()
+    experience.gain = -1.0
+    made = Speculation(head, 8, 100, experience)
+    for step in range(LONGEST_PAUSE):
+        rests = made.rests()
+        made.add_hidden(step, None)  # type: ignore[arg-type]
+        if not rests:
+            break
+    assert head.seen == [*range(step - SHOWN, step + 1)]
+
+
+def test_a_question_that_waited_for_other_programs_is_not_remembered_for_long() -> None:
+    costs, experience = Costs(), Experience(1.0)
+    costs.observe(1, 0, 1.0)
+    made = Speculation(Oracle([]), 8, 100, experience)
+    for seconds in (0.0, 500.0):
+        assert made.n_guesses(99, 1, costs)
+        made.observe(0, seconds)
+    assert experience.gain > 0
+    assert not made.rests()
+
+
+@pytest.mark.parametrize(("seconds", "paid"), [(0.6, 0.6), (9.0, MOST_FIRST)])
+def test_the_first_question_is_paid_for(seconds: float, paid: float) -> None:
+    """It includes the prompt, which may take as long as many tokens."""
+    costs = Costs()
+    costs.observe(1, 0, 1.0)
+    made = Speculation(Oracle([]), 8, 100)
+    assert made.n_guesses(99, 1, costs)
+    made.observe(0, seconds)
+    before = made._account
+    made.n_guesses(99, 1, costs)
+    assert made._account == pytest.approx(before + SHARE - paid)
 
 
 def account(likely: float, row: float, drafter: float, n_sequences: int) -> list[str]:

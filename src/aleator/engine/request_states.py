@@ -20,7 +20,14 @@ from aleator.generate.expressions import searchers
 from aleator.generate.healing import Healing, token_prefixes
 from aleator.generate.prompt_lookup import PromptLookup
 from aleator.generate.request_state import OnLogits, RequestState, go_on
-from aleator.generate.speculative import Drafter, Drafts, Guesser, SharedDrafts, Speculation
+from aleator.generate.speculative import (
+    Drafter,
+    Drafts,
+    Experience,
+    Guesser,
+    SharedDrafts,
+    Speculation,
+)
 from aleator.generate.steering import Guidance, ReasoningBudget
 from aleator.grammar.spelling import spelling
 from aleator.samplers import SamplerChain
@@ -43,6 +50,8 @@ class RequestStateMaker:
     ) -> None:
         self._tokenizer, self._vocab = tokenizer, tokenizer.vocab
         self._request_maker, self._drafts = request_maker, drafts
+        # By who guesses, and by the temperature
+        self._experience: dict[tuple[str, float], Experience] = {}
 
     def shared_drafts(self, n_cells: int, n_seq_max: int) -> SharedDrafts:
         """What the requests of a context of this size share for drafting."""
@@ -212,7 +221,16 @@ class RequestStateMaker:
                     "model_draft=PATH (command line: --model-draft)"
                 )
             guesses = shared.drafts.model(chain)
-        return Speculation(guesses, options.spec_draft_n_max, len(self._vocab))
+        experience = None if drafter is not None else self._experience_of(request)
+        return Speculation(guesses, options.spec_draft_n_max, len(self._vocab), experience)
+
+    def _experience_of(self, request: Request) -> Experience:
+        """What guesses gained in texts of about this temperature; at first only greedy ones are trusted."""
+        temperature = round(min(2.0, request.params.temperature), 1)
+        key = request.options.spec_type, temperature
+        if key not in self._experience:
+            self._experience[key] = Experience() if temperature <= 0 else Experience(0.0)
+        return self._experience[key]
 
     def _guidance(self, request: Request) -> Guidance | None:
         """The guidance by a negative prompt; None without one."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Sequence
-from functools import cached_property
 from threading import Lock
 
 import aleator._native as _native
@@ -20,7 +19,7 @@ MOST_MISSED = 8
 
 To see them all would cost more than the guess that is tried after a pause can save.
 """
-RATES = (0.3, 0.4, 0.5, 0.5, 0.6, 0.6, 0.7, 0.8, 0.9, 0.97)
+RATES = (0.17, 0.4, 0.6, 0.75, 0.83, 0.87, 0.92, 0.96, 0.98, 0.99)
 """How many guesses of each kind are right, as long as none was compared: as with the bundled model's head."""
 COUNTED = 4.0
 """As how many compared guesses these count."""
@@ -35,11 +34,7 @@ class HeadDrafts(Drafts):
         self._head, self._n_texts, self._n_tokens = head, n_texts, n_tokens
         self._n_threads, self._process, self._turn = n_threads, os.getpid(), Lock()
         self.free = list(range(n_texts))
-
-    @cached_property
-    def _made(self) -> _native.DraftHead:
-        """Made for the first guess."""
-        return self._head.over(self._n_texts, self._n_tokens)
+        self._made: _native.DraftHead | None = None  # from the first guess to the last text's end
 
     def model(self, chain: SamplerChain) -> HeadText:
         """See :class:`Drafts`."""
@@ -70,17 +65,29 @@ class HeadDrafts(Drafts):
             going.append((draft, model, len(new)))
         if not texts:
             return
+        if self._made is None:
+            self._made = self._head.over(self._n_texts, self._n_tokens)
         found = self._made.guess(thread_pool(self._n_threads), texts, WINDOW)
         for (draft, model, n), (tokens, kinds) in zip(going, found, strict=True):
             model.seen(n, kinds)
             draft.found += tokens
+
+    def leave(self, place: int) -> None:
+        """Give a text's place back, and with the last one the head's cells, unless guesses are being made."""
+        self.free.append(place)
+        if self._made is None or not self._turn.acquire(blocking=False):
+            return
+        if len(self.free) == self._n_texts:
+            self._head.give_back(self._n_texts, self._n_tokens, self._made)
+            self._made = None
+        self._turn.release()
 
 
 class HeadText(Guesser):
     """One text's place with a head, and how often its guesses of each kind were right.
 
     Each position of the place has the hidden state of a token of the text and the token after that.  Tokens
-    that it was not shown are left out: those of a cached prompt, all but the last :data:`MOST_NEW` of a long
+    that it was not shown are left out: those of a cached prompt, all but the last :data:`MOST_NEW` of a longer
     one, and :data:`MOST_MISSED` says which else.
 
     Attributes:
@@ -107,12 +114,13 @@ class HeadText(Guesser):
         """See :meth:`Guesser.add_hidden`."""
         if not len(hidden):
             return
-        if pos != self._end:  # a context shift, or the beginning was cached
+        if pos != self._end:  # a pause, a context shift, or the beginning was cached
             self._forget()
-            self.sure = 0
-        self.waiting.append(hidden[-MOST_NEW:].copy())  # the others of the batch need not wait too
-        self._end, self._n = pos + len(hidden), self._n + len(self.waiting[-1])
+            if pos < self._end:
+                self.sure = 0
         most = MOST_MISSED if self.sure else MOST_NEW
+        self.waiting.append(hidden[-most:].copy())  # the others of the batch need not wait too
+        self._end, self._n = pos + len(hidden), self._n + len(self.waiting[-1])
         while self._n > most:
             first = self.waiting.popleft()
             self._n -= len(first)
@@ -148,7 +156,7 @@ class HeadText(Guesser):
     def end(self) -> None:
         """Give the place and the states back."""
         if self.place >= 0:
-            self.shared.free.append(self.place)
+            self.shared.leave(self.place)
         self.place, self.sure = -1, 0
         self._forget()
 

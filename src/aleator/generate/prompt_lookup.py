@@ -7,6 +7,10 @@ from collections.abc import Sequence
 
 SIZES = (3, 2)
 """Lengths of the token runs that are searched for, longest first."""
+OWN_SIZES = (16, 6, *SIZES)
+"""As :data:`SIZES`, within a text: where a verse comes again, short runs have several continuations."""
+MANY = 8
+"""New tokens from which on their runs are cut together, which is faster."""
 REMEMBERED = 2**16
 """Most tokens of earlier texts that are remembered."""
 MEMORY = 0.6
@@ -66,12 +70,8 @@ class PromptLookup:
         """See :class:`aleator.generate.speculative.Drafter`."""
         if len(tokens) < self._known:  # a context shift has moved all positions
             self._after, self._known = {}, 0
-        for end in range(max(self._known, 1), len(tokens)):
-            for size in SIZES:
-                if end >= size:
-                    self._after[tuple(tokens[end - size : end])] = end
-        self._known = len(tokens)
-        for size in SIZES:
+        self._learn(tokens)
+        for size in OWN_SIZES:
             last = tuple(tokens[-size:])
             start = self._after.get(last)
             if start is not None:
@@ -79,11 +79,24 @@ class PromptLookup:
                 while len(found) < n:  # the continuation repeats itself
                     found.append(found[len(found) - (len(tokens) - start)])
                 return found
-            if self._history is not None:
+            if self._history is not None and size in SIZES:
                 earlier = self._history.follow(last, n, self._namespace)
                 if earlier:
                     return earlier
         return ()
+
+    def _learn(self, tokens: Sequence[int]) -> None:
+        """Note where each new run of tokens is continued, the last time that it occurs."""
+        n = len(tokens)
+        for size in OWN_SIZES:
+            start = max(self._known, size)
+            if n - start > MANY:  # after a pause
+                columns = [tokens[start - size + i : n - size + i] for i in range(size)]
+                self._after.update(zip(zip(*columns, strict=True), range(start, n), strict=True))
+            else:
+                for end in range(start, n):
+                    self._after[tuple(tokens[end - size : end])] = end
+        self._known = n
 
 
 class HitRate:

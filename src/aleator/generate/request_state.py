@@ -252,9 +252,10 @@ class Proposer:
         drafts: list[tuple[RequestState, Draft]] = []
         for state in states:
             state.drafted = False
-            nobody = state.spell is None and state.speculation is None
-            if not nobody and state.banned is None:  # held tokens may be taken back
-                self._errors.run_for(state, self._guess, state, rows, drafts)
+            asks = state.speculation is not None and not state.speculation.rests()
+            # held tokens may be taken back
+            if (asks or state.spell is not None) and state.banned is None:
+                self._errors.run_for(state, self._guess, state, asks, rows, drafts)
         if drafts:
             self._draft(drafts, rows)
         return [(state, tokens) for state, tokens in rows.items() if not state.completion.done]
@@ -262,6 +263,7 @@ class Proposer:
     def _guess(
         self,
         state: RequestState,
+        asks: bool,
         rows: dict[RequestState, list[int]],
         drafts: list[tuple[RequestState, Draft]],
     ) -> None:
@@ -276,7 +278,7 @@ class Proposer:
             rows[state] += forced
             if forced:
                 return
-        if state.speculation is None or state.speculation.rests():
+        if state.speculation is None or not asks:
             return
         if state.speculation.looks_for_repeats:
             text = [*state.tokens, state.drawn]

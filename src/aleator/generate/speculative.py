@@ -97,16 +97,29 @@ WEIGHT = 0.1
 """Weight of the newest measurement in running means, once there are enough."""
 RETRY, LONGEST_RETRY = 32, 1024
 """Steps without guesses after which one token is tried; each failure doubles them up to the second number."""
-REST = 3
-"""Steps without questions after one in which nothing paid or the account was empty: asking costs time too."""
-SHARE = 0.02
+PAUSE, LONGEST_PAUSE = 4, 128
+"""Steps without questions after one that did not pay; each failure doubles them up to the second number."""
+TRIED = 2
+"""Most guesses at once while questions do not pay."""
+SHOWN = 8
+"""Steps at the end of a pause in which a draft head is shown hidden states again."""
+RECENT, LASTING = 0.1, 0.05
+"""Weight of the newest question in the means of what questions gained, in a text and over texts."""
+MOST_LOST = 2.0
+"""What a question loses counts up to this, in tokens, in these means: it may have waited for other programs."""
+EXPECTED = 0.25
+"""What a question is taken to gain before the first."""
+SHARE = 0.01
 """Largest fraction of the time without guesses that guesses may lose."""
+MOST_FIRST = 1.0
+"""Most tokens' time that the first call of a drafter costs by the account."""
 MOST_SURE = 0.9
 """Most that :meth:`Speculation.least_probability` asks."""
 LEAST_SLOPE = 0.2
 """Least that one more guess is taken to cost, as a fraction of what one costs on average."""
-ALLOWANCE = 1.0
-"""Time that guesses may lose before the first is made, in units of a token's time."""
+LEAST_ALLOWANCE, ALLOWANCE, MOST_ALLOWANCE = 0.5, 2.0, 5.0
+"""Time that guesses may lose before the first is made, in units of a token's time: the first where those in
+other texts have not paid, otherwise from the second to the third, by what they gained."""
 
 
 class Line:
@@ -174,15 +187,35 @@ class Costs:
         return seconds / usual if usual else 0.0
 
 
+class Experience:
+    """What a question to a drafter gained lately, in tokens, in all texts that are drawn alike."""
+
+    def __init__(self, gain: float = EXPECTED) -> None:
+        self.gain = gain
+
+    def learn(self, gain: float) -> None:
+        """Learn what a question gained."""
+        self.gain += LASTING * (gain - self.gain)
+
+
 class Speculation:
     """Asks a drafter for as many tokens as are worth their rows, at most ``n_max``.
 
     It keeps an account, counted in tokens.  Each right guess adds one; rows and the drafter's time are
-    subtracted, in units of a token's time without guesses.  The loss stays below :data:`ALLOWANCE` plus
+    subtracted, in units of a token's time without guesses.  The loss stays below :data:`MOST_ALLOWANCE` plus
     :data:`SHARE` of the steps, however bad the guesses and whatever their rows cost.
+
+    Where questions do not pay, pauses follow in which nothing is asked and nothing done.  ``experience`` says
+    whether that was so in other texts, and learns from this one.
     """
 
-    def __init__(self, drafter: Drafter | Guesser, n_max: int, n_tokens: int) -> None:
+    def __init__(
+        self,
+        drafter: Drafter | Guesser,
+        n_max: int,
+        n_tokens: int,
+        experience: Experience | None = None,
+    ) -> None:
         self._drafter, self._n_max, self._n_tokens = drafter, n_max, n_tokens
         # Guesses for several texts at once; None: `asked` calls another drafter.
         self.model = drafter if isinstance(drafter, Guesser) else None
@@ -193,11 +226,19 @@ class Speculation:
         stops = self.model is not None and self.model.stops
         self._repeats = Repeats() if stops else None
         self._repeating = False  # whether the last guesses were these
-        self._off, self._retry, self._rest = 0, RETRY, 0
-        self._account = ALLOWANCE
+        self._off, self._retry = 0, RETRY
+        self._experience = experience or Experience()
+        self._gain = self._experience.gain  # of a question, on average
+        pays = self._gain >= 0
+        self._pause = 0 if pays else LONGEST_PAUSE // 2
+        self._rest = self._pause  # steps left of this pause
+        gained = min(MOST_ALLOWANCE, ALLOWANCE * (1 + self._gain))
+        self._account = gained if pays else LEAST_ALLOWANCE
         self._begun = False
         # Costs not yet subtracted: rows, and seconds of the drafter.
         self._unpaid_rows, self._unpaid = 0, 0.0
+        # What a row and a second cost in tokens, as of the last question
+        self._row, self._second = 0.0, 0.0
 
     @property
     def likely(self) -> float:
@@ -210,7 +251,7 @@ class Speculation:
         return self._repeats is not None
 
     def rests(self) -> bool:
-        """Whether this step is one of the :data:`REST` in which nothing is asked."""
+        """Whether this step is one of a pause, in which nothing is asked."""
         if self._rest < 1:
             return False
         self._rest -= 1
@@ -230,12 +271,14 @@ class Speculation:
         if n <= 0:
             self._off += 1
             if self._off < self._retry or room < 1:
-                self._rest = REST
+                self._rest = max(PAUSE, self._pause)
                 return 0
             n = 1
+        if self._gain < 0:
+            n = min(n, TRIED)
         n = min(n, int(self._account / row))
         if n < 1:
-            self._rest = REST
+            self._rest = max(PAUSE, self._pause)
             return 0
         self._off = 0
         return n
@@ -264,11 +307,28 @@ class Speculation:
 
     def _pay(self, n_sequences: int, costs: Costs) -> float:
         """Add a step's share to the account, subtract what guesses cost; returns a row's cost in tokens."""
-        row = n_sequences * costs.row(n_sequences)
-        self._account += SHARE - row * self._unpaid_rows
-        self._account -= n_sequences * costs.steps(n_sequences, self._unpaid)
+        self._row = n_sequences * costs.row(n_sequences)
+        self._second = n_sequences * costs.steps(n_sequences, 1.0)
+        self._account += SHARE - self._row * self._unpaid_rows - self._second * self._unpaid
         self._unpaid_rows, self._unpaid = 0, 0.0
-        return row
+        return self._row
+
+    def _take_a_pause(self) -> None:
+        """Ask nothing for a while, the longer, the more often that was so."""
+        self._pause = min(LONGEST_PAUSE, max(PAUSE, 2 * self._pause))
+        self._rest = self._pause
+
+    def _settle(self, gain: float) -> None:
+        """Learn what a question gained, in tokens: where questions do not pay, the next has to wait."""
+        gain = max(-MOST_LOST, gain)
+        self._experience.learn(gain)
+        self._gain += RECENT * (gain - self._gain)
+        if self._gain >= 0:
+            self._pause = 0
+        elif gain >= 0:
+            self._pause //= 2
+        else:
+            self._take_a_pause()
 
     def _cost(self, n_sequences: int, costs: Costs) -> float:
         """Cost of a guess and its row, relative to a step without guesses."""
@@ -294,17 +354,21 @@ class Speculation:
 
     def observe(self, n: int, seconds: float) -> None:
         """Learn how long ``n`` guesses took; 0: the drafter had none."""
-        if not self._begun:  # the first call includes reading the prompt
-            self._begun = True
-            return
+        first, self._begun = not self._begun, True
+        if first and self._second:  # it reads the prompt, too, which a text cannot pay back at once
+            seconds = min(seconds, MOST_FIRST / self._second)
         self._unpaid += seconds
+        if n == 0:
+            self._settle(-self._second * seconds)
+        if first:
+            return
         self._further.observe(n, seconds)
         if n:
             self._draft_seconds += WEIGHT * (seconds / n - self._draft_seconds)
 
     def add_hidden(self, pos: int, hidden: Floats) -> None:
-        """See :meth:`Guesser.add_hidden`."""
-        if self.model is not None:
+        """See :meth:`Guesser.add_hidden`; those of a pause are left out, except at its end."""
+        if self.model is not None and self._rest < SHOWN:
             self.model.add_hidden(pos, hidden)
 
     def end(self) -> None:
@@ -329,6 +393,7 @@ class Speculation:
         """Learn that of ``guessed`` decoded guesses, the first ``right`` were drawn."""
         self._account += right
         self._unpaid_rows += guessed
+        self._settle(right - self._row * guessed - self._second * self._unpaid)
         if self._repeating:  # of which the account alone learns
             return
         if self.model is not None:

@@ -49,8 +49,11 @@ MTP_ARCHITECTURES = ("deepseek2", "glm4moe", "qwen35", "qwen35moe", "qwen3next")
 SMALLER = TENSOR_TYPES["Q8_0"]
 """What matrices of 16 bits of an EAGLE-3 head are stored in: rougher guesses in half the time."""
 
-WINDOW, MOST_NEW, MOST_GUESSES = 1024, 1024, 64
-"""How many tokens a head sees, is newly shown at once, and guesses at once."""
+WINDOW, MOST_NEW, MOST_GUESSES = 1024, 32, 64
+"""How many tokens a head sees, is newly shown at once, and guesses at once.
+
+To be shown a whole prompt would cost more than guesses may lose; the bundled head guesses no better then.
+"""
 CELLS = WINDOW + MOST_NEW + MOST_GUESSES
 """Of each text."""
 
@@ -75,13 +78,23 @@ class DraftHead:
     state is what it gives, normed by ``follow_norm`` if there is one; its logits are of the tokens ``ids``.
     """
 
+    def __init__(self) -> None:
+        self._spare: dict[tuple[int, int], _native.DraftHead] = {}
+
     def over(self, places: int, n_tokens: int) -> _native.DraftHead:
         """The head with cells for so many texts, over the first ``n_tokens`` tokens."""
+        spare = self._spare.pop((places, n_tokens), None)
+        if spare is not None:
+            return spare
         rows = first_of(KVCache(self.decoder.cache_shapes, places * CELLS).pool).rows
         step = self.decoder.step()
         for block in self.decoder.blocks:
             add_attention(step, block, rows)
         return _native.DraftHead(step, SimpleNamespace(**self.parts, n_tokens=n_tokens), places)
+
+    def give_back(self, places: int, n_tokens: int, made: _native.DraftHead) -> None:
+        """Keep what :meth:`over` made for the next texts; to make it takes as long as some tokens."""
+        self._spare = {(places, n_tokens): made}
 
 
 def open_head(name: str, target: Decoder) -> DraftHead | None:
@@ -139,6 +152,7 @@ class Eagle3Head(DraftHead):
     """
 
     def __init__(self, path: Path, target: NativeDecoder) -> None:
+        super().__init__()
         config, fields = target.config, _eagle3_fields(path)
         self.taps = _taps(fields, config.n_layers)
         n_vocab = fields.length("vocab_size")
@@ -292,6 +306,7 @@ class MTPHead(DraftHead):
     """The first of the layers that predict further tokens, in the model's own files."""
 
     def __init__(self, target: NativeDecoder) -> None:
+        super().__init__()
         weights, config, n = target.weights, target.config, target.config.n_layers
         at = f"blk.{n}."
         if f"{at}nextn.eh_proj.weight" not in weights:
