@@ -226,9 +226,8 @@ void DecoderStep::gate(int thread, const DecoderLayer& l, const Input& x, int64_
   const auto rows_of = [&](const Weights& w) {
     return products_.adapters().rows_per_unit(w, tokens);
   };
-  // With one token several units, as what is asked for ahead is lost while the other is read.
-  const int64_t runs = gated && tokens == 1 ? 4 : 1;
-  const int64_t rows = runs * (gated ? std::min(rows_of(l.gate), rows_of(l.up)) : rows_of(l.gate));
+  const int64_t rows =
+      gated ? units_in_turn(tokens) * std::min(rows_of(l.gate), rows_of(l.up)) : rows_of(l.gate);
   const int64_t ff = l.gate.out;
   products_.pool().split_pieces(thread, ff, rows, [&](int64_t begin, int64_t end) {
     products_.product(thread, 0, l.gate, begin, end, x, gate_.data());

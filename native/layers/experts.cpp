@@ -6,7 +6,7 @@ namespace aleator {
 
 static int64_t rows_at_once(const Expert& e, int64_t tokens) {
   const int64_t rows = rows_per_unit(e.gate, tokens);
-  return e.gated() ? std::min(rows, rows_per_unit(e.up, tokens)) : rows;
+  return e.gated() ? units_in_turn(tokens) * std::min(rows, rows_per_unit(e.up, tokens)) : rows;
 }
 
 void Experts::prepare(int64_t tokens, int64_t n_embd, const Mixture& m) {

@@ -104,7 +104,8 @@ def test_a_program_that_calls_a_command_keeps_its_garbage_as_it_likes(aleator: C
     frozen = gc.get_freeze_count()
     try:
         assert aleator("model-info", str(bundled_model())).code == 0
-        assert (gc.isenabled(), gc.get_freeze_count()) == (False, frozen)
+        assert not gc.isenabled()
+        assert gc.get_freeze_count() <= frozen  # less where frozen objects are gone
     finally:
         gc.enable()
 

@@ -104,13 +104,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _speed_up_start() -> None:
-    """Save a command a tenth of the time to its first token.
+    """Save a command a tenth of the time to its first token, and a third of its processor time.
 
     Imports leave no reference cycles, so garbage collection is off until the command runs.  NumPy assembles the
     docstrings of its native functions when it is imported.  No command shows them, so the modules that do this
-    are replaced by empty ones.
+    are replaced by empty ones.  The threads of NumPy's OpenBLAS wait for work by spinning for some 0.1 s, the
+    processor's time that the decoder's threads need; 2^4 clock cycles, the least, let them sleep at once.
     """
     gc.disable()
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     for name in ("_add_newdocs", "_add_newdocs_scalars"):
         sys.modules.setdefault(f"numpy._core.{name}", ModuleType(name))
 
