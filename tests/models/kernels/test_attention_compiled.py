@@ -115,8 +115,8 @@ def test_attention_in_one_launch_fits(
         attention_kernels.attend, types, 4, 255, exact=False, **shape, **ways,
         KIND=kind, BYTES=BYTES[kind],
         DIM=dim, CELLS=b.cells, VARIANTS=False, CAPPED=hadamard > 0, slopes=None, VALUES=dim,
-        VALUE_KIND=kind, VALUE_BYTES=BYTES[kind], CHANNELS=b.channels, HADAMARD_Q=attention._hadamard_of(hadamard),
-        HADAMARD_OUT=attention._hadamard_of(hadamard), **absent,
+        VALUE_KIND=kind, VALUE_BYTES=BYTES[kind], CHANNELS=b.channels,
+        HADAMARD_Q=attention._hadamard_of(hadamard), HADAMARD_OUT=attention._hadamard_of(hadamard), **absent,
     )  # fmt: skip
     assert spills(made) == 0
 
