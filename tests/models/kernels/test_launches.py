@@ -59,7 +59,7 @@ class Launches(TorchDispatchMode):  # type: ignore[no-untyped-call]
         ("gemma2", "Q8_0", "f16", 6),
         ("olmo2", "F16", "f16", 6),
         ("gemma4", "Q4_0", "f16", 6),
-        ("gemma4-layer-embeddings", "Q4_0", "f16", 9),
+        ("gemma4-layer-embeddings", "Q4_0", "f16", 8),
         ("gemma4-experts", "Q8_0", "f16", 12),
         ("falcon-h1", "Q8_0", "f16", 9),
         ("olmoe", "Q8_0", "f16", 8),

@@ -75,7 +75,7 @@ class MambaLayer(StatefulLayer[StateSpace[Linear, torch.Tensor]]):
         u = ops.convolve(u, tensors, batch)
         selected = tensors.select(u.to(x))
         steps = ops.product(tensors.time_step, selected[:, :rank], self.step_norm)
-        both = selected[:, rank:].float().unflatten(1, (2, ssm.d_state))
+        both = selected[:, rank:].float().view(len(x), 2, ssm.d_state)
         b, c = self.norm_both(both).unbind(1)
         return self.added(x, ops.scan(Scanned(u, steps, b, c, gate), tensors, batch), rows)
 
