@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aleator.models.layers.feed_forward import Dense, feed_forward
+from aleator.models.layers.feed_forward import Dense, DenseAndExperts, feed_forward
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import Norm, as_it_is
@@ -134,7 +134,8 @@ class Block:
         first, second = self.post_norms
         residual, output = Residual(x, scale, first), self.parts.output
         comes_next = self.beside is None and not self.parallel  # the feed-forward part
-        if isinstance(self.ffn, Dense) and first is not as_it_is and comes_next:
+        after_norm = first is not as_it_is and comes_next
+        if after_norm and isinstance(self.ffn, Dense | DenseAndExperts):
             y = self.ops.product(output, attended, gated)
             x, y = self.ffn.after(y, residual, self.ffn_norm)
             return self.ops.left(y, Residual(x, scale, second, whole))

@@ -229,8 +229,8 @@ class TritonOps(TorchOps):
             return x if residual.whole is None else x * residual.whole
         return super().add(y, residual)
 
-    def gate(self, gate: torch.Tensor) -> Norm:
-        return PartNorm(gate.shape[2], gate=gate)
+    def gate(self, gate: torch.Tensor, kind: str = "sigmoid") -> Norm:
+        return PartNorm(gate.shape[2], gate=gate, kind=kind)
 
     def part_norm(
         self,

@@ -28,6 +28,11 @@ GEMMA4: Any = MODELS["gemma4"]
 SPECS = {
     **MODELS,
     "gemma4-layer-embeddings": replace(GEMMA4, gemma4=replace(GEMMA4.gemma4, per_layer=32)),
+    "gemma4-experts": replace(
+        GEMMA4,
+        gemma4=replace(GEMMA4.gemma4, experts=(4, 256)),
+        meta={**GEMMA4.meta, "expert_used_count": 2},
+    ),
 }
 CASES = [
     ("llama", "Q4_K", "f16", "f16"),
@@ -39,6 +44,7 @@ CASES = [
     ("bloom", "BF16", "f16", "f16"),
     ("gemma4", "Q4_0", "f16", "f16"),
     ("gemma4-layer-embeddings", "Q4_0", "f16", "f16"),
+    ("gemma4-experts", "Q8_0", "f16", "f16"),
     ("qwen35", "Q2_K", "bf16", "bf16"),
     ("falcon-h1", "Q5_K", "f16", "f16"),
     ("lfm2", "Q3_K", "f16", "f16"),

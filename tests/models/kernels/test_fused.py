@@ -92,6 +92,7 @@ def test_activations_and_residuals(kind: str, activation: str) -> None:
     [
         (["Q4_K", "Q8_0"], 16, False, "silu"), (["F32"], 24, False, "sigmoid"), (["Q5_0"], 96, True, ""),
         (["BF16"], 8, None, "sigmoid"), (["Q8_0"], 1280, True, "silu"),
+        (["Q8_0"], 256, None, "gelu_rounded"),
     ],
 )  # fmt: skip
 def test_parts_are_normalised_first(

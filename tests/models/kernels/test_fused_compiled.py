@@ -97,7 +97,7 @@ def parts_of(kinds: list[str], numbers: int, rows: int = 1) -> tuple[list[Any], 
 
 def products(
     capability: int, kinds: list[str], rows: int, width: int, norm: str, activation: str = "",
-    weighs: str = "", parts_of_rows: int = 0, summed: bool = False,
+    weighs: str = "", parts_of_rows: int = 0, summed: bool = False, gate: str = "silu",
 ) -> None:  # fmt: skip
     """``weighs``: the first matrix is a stack; "input": its weights multiply what it takes.
 
@@ -115,12 +115,12 @@ def products(
         ),
         "weight": "*fp32" if norm else None,
         "shift": "*fp32" if norm == "layer" else None,
-        "table": "*fp16" if activation == "gelu_rounded" else None,
+        "table": "*fp16" if "gelu_rounded" in (activation, gate) else None,
         "residual": None if norm else "*fp32", "out": "*fp32", "room": "*i32", "float_room": "*fp32",
         "factor": "fp32", "eps": "fp32",
     }  # fmt: skip
     fixed = {
-        "PARTS": Constants((PartNorm(parts_of_rows, kind="silu").constants if parts_of_rows else (),)),
+        "PARTS": Constants((PartNorm(parts_of_rows, kind=gate).constants if parts_of_rows else (),)),
         "FORMS": Constants(tuple(forms)), "N_IN": 4096 if norm else 0, "NORM": norm, "ACTIVATION": activation,
         "GATED": bool(activation), "NATIVE": True, "T": rows, "R": width, "G": 512 // width,
         "AHEAD": groups_at_once(4096),
@@ -159,6 +159,11 @@ def test_products_of_parts(
 ) -> None:
     norm = "rms" if summed else ""
     products(capability, kinds, rows, 8, norm, activation, parts_of_rows=size, summed=summed)
+
+
+@pytest.mark.parametrize(("capability", "kind"), [(80, "Q4_K"), (90, "BF16"), (120, "Q8_0")])
+def test_products_of_gated_rows(capability: int, kind: str) -> None:
+    products(capability, [kind], 4, 8, "", parts_of_rows=256, gate="gelu_rounded")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Attention over the cells of a cache with the bits of native decoders: docs/numerics.md, part 2.
 
-Kernels compute the scores of every seen cell, their exponentials and sum, and the sum of values in the order of
-the list: in one launch for few tokens and cells, else in three.  A token's result depends only on the token and
+Kernels compute the scores of every seen cell, then their exponentials and the sum of values in the order of the
+list: in one launch for few tokens and cells, else in two.  A token's result depends only on the token and
 the cells that it sees.
 """
 
@@ -74,6 +74,7 @@ def attend(
     few = t <= FEW and seen.longest <= SHORT
     once = few and room is None and t * size <= max(ROOM, size)
     block = rotation if variants == 1 else 0
+    in_blocks = max(keys.block_bytes, values.block_bytes) > 4
     if block and not spare:
         q = q.clone(memory_format=torch.contiguous_format)
     if block and not once:
@@ -83,10 +84,9 @@ def attend(
     at_once = t if not size else min(t, room.numel() // size)
     if not at_once:
         raise ValueError(f"room for scores must hold {size} floats")
-    factors = torch.empty(at_once * keys.heads * padded, device=q.device)
     for begin in range(0, t, at_once):
         n = min(at_once, t - begin)
-        b = _blocks(n * keys.heads, padded, values.dim, variants > 1)
+        b = _blocks(n * keys.heads, padded, values.dim, variants > 1, once, in_blocks)
         pairs, groups = triton.cdiv(n * keys.heads, b.pairs), padded // b.group
         shared = (begin, n, t, seen.longest)
         shape = {"HEADS": keys.heads, "GROUP": group, "PADDED": padded, "QUERIES": b.group}
@@ -94,29 +94,27 @@ def attend(
             **shape, "DIM": dim, "KIND": keys.kind, "BYTES": keys.block_bytes, "VARIANTS": variants > 1,
             "CAPPED": softcap != 0, "PAIRS": b.pairs, "CELLS": b.cells,
         }  # fmt: skip
+        blocks = triton.cdiv(seen.longest, b.cells)
+        tops = torch.empty(n * keys.heads * padded * blocks, device=q.device)
         index = seen.rows if variants > 1 else cells
         if once:
-            channels = min(128, triton.next_power_of_2(values.dim))
             kernels.attend[pairs, 1, groups](
-                q, q.stride(0), keys.data, keys.halves, values.data, values.halves, out, room, factors,
+                q, q.stride(0), keys.data, keys.halves, values.data, values.halves, out, room, tops,
                 seen.tokens, seen.cells, cells, index, seen.positions, slopes, sinks, *shared,
                 *keys.strides, *values.strides, scale, softcap, **scored, VALUES=values.dim,
-                VALUE_KIND=values.kind, VALUE_BYTES=values.block_bytes, CHANNELS=channels,
+                VALUE_KIND=values.kind, VALUE_BYTES=values.block_bytes, CHANNELS=b.channels,
                 HADAMARD_Q=_hadamard_of(block), HADAMARD_OUT=_hadamard_of(values.rotation), num_warps=4,
                 maxnreg=255, **EXACT,
             )  # fmt: skip
             return out.view(t, -1)
-        kernels.score[pairs, triton.cdiv(seen.longest, b.cells), groups](
-            q, q.stride(0), keys.data, keys.halves, room, seen.tokens, cells, index, seen.positions, slopes, 0,
-            *shared, *keys.strides, scale, softcap, **scored, num_warps=4, **EXACT,
-        )  # fmt: skip
-        kernels.weigh[pairs, 1, groups](
-            room, factors, seen.tokens, sinks, *shared, **shape, PAIRS=b.pairs, num_warps=4, **EXACT,
+        kernels.score[pairs, blocks, groups](
+            q, q.stride(0), keys.data, keys.halves, room, tops, seen.tokens, cells, index, seen.positions,
+            slopes, 0, *shared, *keys.strides, scale, softcap, **scored, num_warps=4, **EXACT,
         )  # fmt: skip
         kernels.mix[pairs, triton.cdiv(values.dim, b.channels), groups](
-            room, factors, values.data, values.halves, out, seen.tokens, seen.cells,
+            room, tops, values.data, values.halves, out, seen.tokens, seen.cells, sinks,
             *shared, *values.strides, **shape, DIM=values.dim, KIND=values.kind, BYTES=values.block_bytes,
-            PAIRS=b.pairs, CHANNELS=b.channels, num_warps=1, **EXACT,
+            PAIRS=b.pairs, CELLS=b.cells, CHANNELS=b.channels, num_warps=1, **EXACT,
         )  # fmt: skip
     return hadamard(out, values.rotation).view(t, -1)
 
@@ -136,10 +134,20 @@ class _Blocks(NamedTuple):
     channels: int
 
 
-def _blocks(pairs: int, group: int, dim_v: int, variants: bool) -> _Blocks:
-    """Sizes of blocks, which do not affect the bits of results: every sum has its own fixed order."""
+def _blocks(
+    pairs: int, group: int, dim_v: int, variants: bool, once: bool, in_blocks: bool
+) -> _Blocks:
+    """Sizes of blocks, which do not affect the bits of results: every sum has its own fixed order.
+
+    ``variants``: queries differ from cell to cell; ``once``: all is one launch; ``in_blocks``: of the cache.
+    """
     together = min(triton.next_power_of_2(pairs), sized(32, 1))
     queries = min(group, sized(group, 8))
-    cells = sized(64, 64 if queries < 8 and not variants else 32)
-    channels = min(triton.next_power_of_2(dim_v), sized(1024, 32))
-    return _Blocks(together, queries, cells, channels)
+    cells, channels = 64 if queries < 8 and not variants else 32, sized(1024, 32)
+    if once:
+        channels = 128
+    if once and in_blocks and queries == 8:  # more would not fit into registers
+        cells, channels = 16, 64
+    return _Blocks(
+        together, queries, sized(64, cells), min(triton.next_power_of_2(dim_v), channels)
+    )

@@ -9,6 +9,7 @@ from aleator.models.kernels.cells import meant, taken, widened
 from aleator.models.kernels.floats import exponential, softened, tree
 from aleator.models.kernels.rotation import hadamard_heads
 
+_LOWEST = tl.constexpr(float("-inf"))
 _SIZES = ["from_", "begin", "n_tokens", "all", "longest"]
 """Arguments that change from step to step; kernels are not compiled anew for them."""
 
@@ -31,13 +32,16 @@ def _place(i, start, sinks, first):
 
 @triton.jit(do_not_specialize=_SIZES)
 def score(
-    q, q_stride, data, halves, scores, tokens, cells, index, positions, slopes, from_,
+    q, q_stride, data, halves, scores, tops, tokens, cells, index, positions, slopes, from_,
     begin, n_tokens, all, longest, cell_stride, head_stride, stride, scale, softcap,
     HEADS: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, QUERIES: tl.constexpr,
     DIM: tl.constexpr, KIND: tl.constexpr, BYTES: tl.constexpr, VARIANTS: tl.constexpr,
     CAPPED: tl.constexpr, PAIRS: tl.constexpr, CELLS: tl.constexpr,
 ):  # fmt: skip
-    """Scores [pairs, longest, PADDED] of CELLS cells, counted from ``from_``: q . key * scale, and so on."""
+    """Scores [pairs, longest, PADDED] of CELLS cells, counted from ``from_``: q . key * scale, and so on.
+
+    The highest of them go to ``tops`` [pairs, longest / CELLS rounded up, PADDED].
+    """
     from_ += tl.program_id(1) * CELLS
     pair = tl.program_id(0) * PAIRS + tl.arange(0, PAIRS)
     alive = pair < HEADS * n_tokens
@@ -89,53 +93,28 @@ def score(
         to = (pair[:, None].to(tl.int64) * longest + i) * PADDED
         to = to[:, None, :] + member[None, :, None]
         tl.store(scores + to, score, mask=seen[:, None, :])
+        # NaN is not above -inf
+        score = tl.where(seen[:, None, :] & (score > _LOWEST), score, _LOWEST)
+        to = (pair * tl.cdiv(longest, CELLS) + from_ // CELLS)[:, None] * PADDED + member[None, :]
+        tl.store(tops + to, tl.max(score, 2), mask=alive[:, None])
 
 
-@triton.jit(do_not_specialize=_SIZES)
-def weigh(
-    scores, factors, tokens, sink_scores, begin, n_tokens, all, longest,
-    HEADS: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, QUERIES: tl.constexpr,
-    PAIRS: tl.constexpr,
+@triton.jit
+def _highest(
+    tops, pair, member, n, longest,
+    PADDED: tl.constexpr, QUERIES: tl.constexpr, PAIRS: tl.constexpr, CELLS: tl.constexpr,
 ):  # fmt: skip
-    """Scores become e^(score - highest); factors [pairs, PADDED] = 1 / their sum, 0 where nothing is seen."""
-    pair = tl.program_id(0) * PAIRS + tl.arange(0, PAIRS)
-    alive = pair < HEADS * n_tokens
-    head = pair // n_tokens
-    t = begin + pair - head * n_tokens
-    n = tl.load(tokens + 3 * all + t, mask=alive, other=0)
-    most = tl.max(n, 0)
-    member = tl.program_id(2) * QUERIES + tl.arange(0, QUERIES)
-    cell = tl.arange(0, 128)
-    at = scores + (pair[:, None, None].to(tl.int64) * longest + cell[None, :, None]) * PADDED
+    """The highest of a token's scores, [PAIRS, QUERIES]; 0 where nothing is seen."""
+    block = tl.arange(0, 128)
+    blocks = tl.cdiv(longest, CELLS)
+    at = tops + (pair.to(tl.int64)[:, None, None] * blocks + block[None, :, None]) * PADDED
     at += member[None, None, :]
-    tops = tl.full((PAIRS, 128, QUERIES), float("-inf"), tl.float32)
-    for j in tl.range(0, most, 128, num_stages=3):
-        seen = (j + cell)[None, :, None] < n[:, None, None]
-        score = tl.load(at + j * PADDED, mask=seen, other=float("-inf"))
-        tops = tl.where(score > tops, score, tops)
-    blind = (n <= 0)[:, None]
-    highest = tl.where(blind, 0.0, tl.max(tops, 1))
-    if sink_scores is not None:
-        real = alive[:, None] & (member < GROUP)[None, :]
-        query = head[:, None] * GROUP + member[None, :]
-        sink = tl.load(sink_scores + query, mask=real)
-        highest = tl.where(sink > highest, sink, highest)
-    lanes: tl.constexpr = 16 * QUERIES
-    total = tl.zeros((PAIRS, lanes), tl.float32)
-    for j in tl.range(0, most, 128, num_stages=3):
-        seen = (j + cell)[None, :, None] < n[:, None, None]
-        score = tl.load(at + j * PADDED, mask=seen)
-        weight = exponential(score - highest[:, None, :])
-        tl.store(at + j * PADDED, weight, mask=seen)
-        groups = tl.reshape(tl.where(seen, weight, 0.0), (PAIRS, 8, lanes))
-        total = _add_eight(total, groups, PAIRS, lanes)
-    total = tl.permute(tl.reshape(total, (PAIRS, 16, QUERIES)), (0, 2, 1))
-    total = tl.reshape(total, (PAIRS * QUERIES, 16))
-    total = tl.reshape(tree(total, PAIRS * QUERIES), (PAIRS, QUERIES))
-    if sink_scores is not None:
-        total += exponential(sink - highest)
-    factor = tl.where(blind, 0.0, tl.div_rn(1.0, tl.where(blind, 1.0, total)))
-    tl.store(factors + pair[:, None] * PADDED + member[None, :], factor, mask=alive[:, None])
+    highest = tl.full((PAIRS, QUERIES), _LOWEST, tl.float32)
+    for j in range(0, tl.cdiv(tl.max(n, 0), CELLS), 128):
+        there = ((j + block) * CELLS)[None, :, None] < n[:, None, None]
+        top = tl.max(tl.load(at + j * PADDED, mask=there, other=_LOWEST), 1)
+        highest = tl.where(top > highest, top, highest)
+    return tl.where((n <= 0)[:, None], 0.0, highest)
 
 
 @triton.jit
@@ -151,71 +130,78 @@ def _rows_at(j, start, sinks, first, n, head, cells, cell_stride, head_stride):
 
 @triton.jit(do_not_specialize=_SIZES)
 def mix(
-    weights, factors, data, halves, out, tokens, cells,
+    scores, tops, data, halves, out, tokens, cells, sink_scores,
     begin, n_tokens, all, longest, cell_stride, head_stride, stride,
     HEADS: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, QUERIES: tl.constexpr,
     DIM: tl.constexpr, KIND: tl.constexpr, BYTES: tl.constexpr, PAIRS: tl.constexpr,
-    CHANNELS: tl.constexpr,
+    CELLS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
     """CHANNELS channels, see ``_mix_channels``."""
     _mix_channels(
-        weights, factors, data, halves, out, tokens, cells, tl.program_id(1) * CHANNELS,
+        scores, tops, data, halves, out, tokens, cells, sink_scores, tl.program_id(1) * CHANNELS,
         begin, n_tokens, all, longest, cell_stride, head_stride, stride,
-        HEADS, GROUP, PADDED, QUERIES, DIM, KIND, BYTES, PAIRS, CHANNELS,
+        HEADS, GROUP, PADDED, QUERIES, DIM, KIND, BYTES, PAIRS, CELLS, CHANNELS,
     )  # fmt: skip
 
 
 @triton.jit
 def _mix_channels(
-    weights, factors, data, halves, out, tokens, cells, from_,
+    scores, tops, data, halves, out, tokens, cells, sink_scores, from_,
     begin, n_tokens, all, longest, cell_stride, head_stride, stride,
     HEADS: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, QUERIES: tl.constexpr,
     DIM: tl.constexpr, KIND: tl.constexpr, BYTES: tl.constexpr, PAIRS: tl.constexpr,
-    CHANNELS: tl.constexpr,
+    CELLS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    """Outputs [T, H, DIM]: the sum of weight * value over the cells in order, times the factor."""
+    """Outputs [T, H, DIM]: the sum of weight * value over the cells in order, by that of the weights.
+
+    Weights are e^(score - highest); their own sum, in 16 lanes, is the same for all channels.
+    """
     pair = tl.program_id(0) * PAIRS + tl.arange(0, PAIRS)
     alive = pair < HEADS * n_tokens
     head = pair // n_tokens
     t = begin + pair - head * n_tokens
     start, sinks, first, n = _seen_places(tokens, t, all, alive)
     member = tl.program_id(2) * QUERIES + tl.arange(0, QUERIES)
+    highest = _highest(tops, pair, member, n, longest, PADDED, QUERIES, PAIRS, CELLS)
+    real = alive[:, None] & (member < GROUP)[None, :]
+    if sink_scores is not None:
+        sink = tl.load(sink_scores + head[:, None] * GROUP + member[None, :], mask=real)
+        highest = tl.where(sink > highest, sink, highest)
+    lanes = tl.zeros((PAIRS, QUERIES, 16), tl.float32)
     channel = from_ + tl.arange(0, CHANNELS)
-    at = weights + (pair.to(tl.int64) * longest * PADDED)[:, None, None] + member[None, :, None]
+    at = scores + (pair.to(tl.int64) * longest * PADDED)[:, None, None] + member[None, :, None]
     total = tl.zeros((PAIRS, QUERIES, CHANNELS), tl.float32)
-    here = channel[None, :, None]
-    # Data that are not whole words are not prefetched automatically
-    ahead: tl.constexpr = 16 if BYTES > 4 else 0
-    if ahead:
-        row, read = _rows_at(0, start, sinks, first, n, head, cells, cell_stride, head_stride)
-        read = read & (here < DIM)
-        q, d, fifth, least = taken(data, halves, row, here, read, stride, KIND, BYTES)
+    here, cell = channel[None, :, None], tl.arange(0, 16)[None, None, :]
+    # What the next cells have is read before these are added
+    row, read = _rows_at(0, start, sinks, first, n, head, cells, cell_stride, head_stride)
+    q, d, fifth, least = taken(data, halves, row, here, read & (here < DIM), stride, KIND, BYTES)
+    score = tl.load(at + cell * PADDED, mask=read)
     for j in tl.range(0, tl.max(n, 0), 16, num_stages=6):
-        i = (j + tl.arange(0, 16))[None, :]
-        seen = i < n[:, None]
-        if ahead:
-            value = meant(q, d, fifth, least, here, KIND)
-        row, read = _rows_at(
-            j + ahead, start, sinks, first, n, head, cells, cell_stride, head_stride
-        )
-        read = read & (here < DIM)
-        q, d, fifth, least = taken(data, halves, row, here, read, stride, KIND, BYTES)
-        if not ahead:
-            value = meant(q, d, fifth, least, here, KIND)
+        seen = read
         # 1 * -0 leaves every sum as it is, whatever its sign.
-        value = tl.where(seen[:, None, :], value, -0.0)
-        weight = tl.load(at + i[:, None, :] * PADDED, mask=seen[:, None, :], other=1.0)
-        total = _sixteen(total, weight, value, PAIRS, QUERIES, CHANNELS)
-    factor = tl.load(factors + pair[:, None] * PADDED + member[None, :], mask=alive[:, None])
+        value = tl.where(seen, meant(q, d, fifth, least, here, KIND), -0.0)
+        weight = exponential(score - highest[:, :, None])
+        row, read = _rows_at(j + 16, start, sinks, first, n, head, cells, cell_stride, head_stride)
+        q, d, fifth, least = taken(
+            data, halves, row, here, read & (here < DIM), stride, KIND, BYTES
+        )
+        score = tl.load(at + (j + 16 + cell) * PADDED, mask=read)
+        lanes += tl.where(seen, weight, 0.0)
+        total = _sixteen(total, tl.where(seen, weight, 1.0), value, PAIRS, QUERIES, CHANNELS)
+    summed = tree(tl.reshape(lanes, (PAIRS * QUERIES, 16)), PAIRS * QUERIES)
+    summed = tl.reshape(summed, (PAIRS, QUERIES))
+    if sink_scores is not None:
+        summed += exponential(sink - highest)
+    blind = (n <= 0)[:, None]
+    factor = tl.where(blind, 0.0, tl.div_rn(1.0, tl.where(blind, 1.0, summed)))
     query = (t * HEADS + head)[:, None].to(tl.int64) * GROUP + member[None, :]
     to = out + query[:, :, None] * DIM + channel[None, None, :]
-    real = alive[:, None] & (member < GROUP)[None, :]
     tl.store(to, total * factor[:, :, None], mask=real[:, :, None] & (channel < DIM)[None, None, :])
 
 
 @triton.jit(do_not_specialize=_SIZES)
 def attend(
-    q, q_stride, keys, key_halves, values, value_halves, out, scores, factors, tokens, cells, key_cells, index,
+    q, q_stride, keys, key_halves, values, value_halves, out, scores, tops, tokens, cells, key_cells, index,
     positions, slopes, sink_scores, begin, n_tokens, all, longest, key_cell, key_head, key_channel,
     value_cell, value_head, value_channel, scale, softcap,
     HEADS: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, QUERIES: tl.constexpr,
@@ -244,21 +230,16 @@ def attend(
         )
     for from_ in range(0, longest, CELLS):
         score(
-            q, q_stride, keys, key_halves, scores, tokens, key_cells, index, positions, slopes, from_,
+            q, q_stride, keys, key_halves, scores, tops, tokens, key_cells, index, positions, slopes, from_,
             begin, n_tokens, all, longest, key_cell, key_head, key_channel, scale, softcap,
             HEADS, GROUP, PADDED, QUERIES, DIM, KIND, BYTES, VARIANTS, CAPPED, PAIRS, CELLS,
         )  # fmt: skip
     tl.debug_barrier()
-    weigh(
-        scores, factors, tokens, sink_scores, begin, n_tokens, all, longest,
-        HEADS, GROUP, PADDED, QUERIES, PAIRS,
-    )  # fmt: skip
-    tl.debug_barrier()
     for from_ in range(0, VALUES, CHANNELS):
         _mix_channels(
-            scores, factors, values, value_halves, out, tokens, cells, from_,
+            scores, tops, values, value_halves, out, tokens, cells, sink_scores, from_,
             begin, n_tokens, all, longest, value_cell, value_head, value_channel,
-            HEADS, GROUP, PADDED, QUERIES, VALUES, VALUE_KIND, VALUE_BYTES, PAIRS, CHANNELS,
+            HEADS, GROUP, PADDED, QUERIES, VALUES, VALUE_KIND, VALUE_BYTES, PAIRS, CELLS, CHANNELS,
         )  # fmt: skip
     if HADAMARD_OUT[0] > 0:
         at = tl.reshape((t[:, None] * (HEADS * GROUP) + query) * VALUES, (PAIRS * QUERIES, 1))
@@ -275,20 +256,6 @@ def attend(
 
 # With cells as axes of 2, the highest bit of their number last, tl.split gives the halves in order.  Function
 # calls are slow in the interpreter, so there are few.
-@triton.jit
-def _add_eight(total, x, P: tl.constexpr, R: tl.constexpr):
-    """Add x [P, 8, R] to total [P, R], one group after the other."""
-    x = tl.permute(tl.reshape(x, (P, 2, 2, 2, R)), (0, 4, 3, 2, 1))
-    a, b = tl.split(x)
-    a0, a1 = tl.split(a)
-    b0, b1 = tl.split(b)
-    x0, x1 = tl.split(a0)
-    x2, x3 = tl.split(a1)
-    x4, x5 = tl.split(b0)
-    x6, x7 = tl.split(b1)
-    return (((((((total + x0) + x1) + x2) + x3) + x4) + x5) + x6) + x7
-
-
 @triton.jit
 def _four(total, weight, value):
     w, x = tl.split(weight)

@@ -101,10 +101,11 @@ def product_of_few(
         sums = max(sums, rows * n_in)  # normalised rows
     size = ints + sums + (0 if parts is None else rows * n_in)
     room = torch.empty((first * tall, size), dtype=torch.int32, device=x.device)
+    activations = activation, "" if parts is None else parts.kind
     fused_product[(tall, first)](
         tuple(listed), x, None if parts is None else parts.arguments,
         None if norm is None else norm.weight, None if norm is None else norm.bias,
-        gelu_table(x.device) if activation == "gelu_rounded" else None, residual, chosen, times, out,
+        gelu_table(x.device) if "gelu_rounded" in activations else None, residual, chosen, times, out,
         room, room.view(torch.float32),
         n, n_in, x.stride(0), out.stride(0), 0 if residual is None else residual.stride(0), scale,
         0.0 if norm is None else norm.eps, size, ints, ints + sums,
@@ -165,7 +166,7 @@ def _of_matrix(
     begins, taken, last = tl.program_id(0) * T, t, n_tokens - 1  # rows of x
     if before is not None:
         parts_ready(
-            x, before[0], before[1], before[2], before[3], before[4], float_room + ready, begins, last,
+            x, before[0], before[1], table, before[2], before[3], before[4], float_room + ready, begins, last,
             x_stride, n_in, before[5], before[6], before[7], before[8], before[9],
             PARTS[0], PARTS[1], PARTS[2], PARTS[3], PARTS[4], T,
         )  # fmt: skip

@@ -5,8 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from aleator.models.kernels.floats import exponential, silu
-from aleator.models.kernels.norms import moments, scaled
+from aleator.models.kernels.floats import exponential
+from aleator.models.kernels.norms import activated, moments, scaled
 from aleator.models.kernels.product_sums import rounded
 
 
@@ -63,8 +63,8 @@ def made_ready(
 
 @triton.jit
 def parts_ready(
-    x, weight, gate, residual, whole, kept, out, first, last, x_stride, n_in, eps, gate_stride, gate_part,
-    residual_stride, factor,
+    x, weight, gate, table, residual, whole, kept, out, first, last, x_stride, n_in, eps, gate_stride,
+    gate_part, residual_stride, factor,
     SIZE: tl.constexpr, WHOLE: tl.constexpr, KIND: tl.constexpr, WIDE: tl.constexpr, AHEAD: tl.constexpr,
     T: tl.constexpr,
 ):  # fmt: skip
@@ -95,7 +95,7 @@ def parts_ready(
                 if KIND == "sigmoid":
                     value = tl.div_rn(value, 1.0 + exponential(-z))
                 else:
-                    value = value * silu(z)
+                    value = activated(z, value, table, inside, KIND)
             if residual is not None:
                 at = token * residual_stride + part * SIZE + column
                 value = tl.load(residual + at, mask=inside) + value * factor

@@ -142,7 +142,8 @@ class PartNorm:
     eps: float = 0.0
     # float32 [T, parts, size]: y becomes y * f(gate); None: there is none
     gate: torch.Tensor | None = None
-    kind: str = "sigmoid"  # f: "silu", or "sigmoid" as y / (1 + e^-gate)
+    # f: "sigmoid" as y / (1 + e^-gate), "silu", or without a norm any of :func:`activate`
+    kind: str = "sigmoid"
     # float32 [T, n], whose rows are contiguous: y becomes (residual + scale * y) * whole; only within a
     # product's launch
     residual: torch.Tensor | None = None
@@ -156,7 +157,8 @@ class PartNorm:
         if gate is not None and gate.stride(-1) > 1:  # the gates of parts of size 1 are apart
             gate = gate.contiguous()
         if self.weight is None:
-            return x if gate is None else activate("sigmoid_gate", gate, x)
+            kind = "sigmoid_gate" if self.kind == "sigmoid" else self.kind
+            return x if gate is None else activate(kind, gate, x)
         return _normalised(x, self.size, self.eps, self.weight, gate, kind=self.kind)
 
     @property

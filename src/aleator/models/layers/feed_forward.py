@@ -92,11 +92,20 @@ class DenseAndExperts:
 
     def __call__(self, x: torch.Tensor, norm: Norm, residual: Residual) -> torch.Tensor:
         """See :data:`Part`; the norm is the dense part's."""
-        ops = self.ops
-        dense = self.dense_post_norm(self.dense(x, norm))
+        return self.ops.add(self._with_experts(x, self.dense(x, norm)), residual)
+
+    def after(
+        self, y: torch.Tensor, residual: Residual, norm: Norm
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The sum that ``y`` makes with ``residual``, and the part of it."""
+        x, dense = self.dense.after(y, residual, norm)
+        return x, self._with_experts(x, dense)
+
+    def _with_experts(self, x: torch.Tensor, dense: torch.Tensor) -> torch.Tensor:
+        """The sum of the dense part of ``x`` and the experts, after the norm of each."""
         routed = self.experts.route(x, self.router_norm)
-        beside = Residual(dense, norm=self.expert_post_norm)
-        return ops.add(self.experts.mixed(x, self.expert_norm, routed, beside), residual)
+        beside = Residual(self.dense_post_norm(dense), norm=self.expert_post_norm)
+        return self.experts.mixed(x, self.expert_norm, routed, beside)
 
 
 class FeedForwardAfterState:

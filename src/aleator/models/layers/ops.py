@@ -196,9 +196,14 @@ class TorchOps:
             y = F.gelu(gate, approximate="none" if kind == "gelu_exact" else "tanh")
         return y if up is None else y.mul_(up)
 
-    def gate(self, gate: torch.Tensor) -> Norm:
-        """A function that multiplies x [T, heads * n] by the sigmoids of ``gate`` [T, heads, n]."""
-        return lambda x: x * torch.sigmoid(gate).reshape(x.shape)
+    def gate(self, gate: torch.Tensor, kind: str = "sigmoid") -> Norm:
+        """A function that multiplies x [T, heads * n] by f(``gate``) [T, heads, n].
+
+        ``kind``: "sigmoid", or that of :meth:`activate`.
+        """
+        if kind == "sigmoid":
+            return lambda x: x * torch.sigmoid(gate).reshape(x.shape)
+        return lambda x: self.activate(kind, gate.reshape(x.shape), x)
 
     def soften(self, x: torch.Tensor, cap: float) -> torch.Tensor:
         """``cap * tanh(x / cap)``, in place."""

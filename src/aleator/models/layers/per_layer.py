@@ -57,5 +57,6 @@ class EmbeddingPart:
     ) -> Activations:
         """[T, n_embd] and [T, layers, width] -> [T, n_embd], times ``whole`` [1] if there is one."""
         x, y = self.ops.taken(x, self.project, as_it_is)
-        gated = self.ops.activate(self.kind, y, embeddings[:, self.layer])
-        return self.ops.left(self.output(gated), Residual(x, norm=self.norm, whole=whole))
+        gate = self.ops.gate(y[:, None], self.kind)
+        y = self.ops.product(self.output, embeddings[:, self.layer], gate)
+        return self.ops.left(y, Residual(x, norm=self.norm, whole=whole))

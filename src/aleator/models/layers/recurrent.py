@@ -58,27 +58,25 @@ class MambaLayer(StatefulLayer[StateSpace[Linear, torch.Tensor]]):
 
     def __init__(self, weights: LayerWeights, index: int) -> None:
         super().__init__(weights, index)
-        ssm, norms = self.parts.ssm, self.parts.norms
-        self.norms = None
-        if norms is not None:
-            self.norms = [self.ops.norm("rms", weight, self.eps) for weight in norms]
-        elif ssm.norm_eps is not None:
-            sizes = (ssm.dt_rank, ssm.d_state, ssm.d_state)
-            self.norms = [self.ops.norm("rms", weights.ones(n), ssm.norm_eps) for n in sizes]
+        ssm, norms, eps = self.parts.ssm, self.parts.norms, self.eps
+        if norms is None and ssm.norm_eps is not None:
+            eps = ssm.norm_eps
+            norms = [weights.ones(n) for n in (ssm.dt_rank, ssm.d_state, ssm.d_state)]
+        norm = self.ops.norm
+        self.step_norm = norm("rms", None if norms is None else norms[0], eps)
+        self.norm_both = norm("rms", None if norms is None else torch.stack(norms[1:]), eps)
 
     def __call__(self, x: Activations, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         x = self.ops.summed(x)
         tensors, ssm, ops = self.parts, self.parts.ssm, self.ops
-        inner, n = ssm.d_inner, ssm.d_state
+        inner, rank = ssm.d_inner, ssm.dt_rank
         projected = ops.product(tensors.project, x, self.norm)
         u, gate = projected[:, :inner].float(), projected[:, inner:]
         u = ops.convolve(u, tensors, batch)
-        selected = tensors.select(u.to(x)).float()
-        parts = torch.split(selected, [ssm.dt_rank, n, n], dim=1)
-        if self.norms is not None:
-            parts = tuple(norm(part) for norm, part in zip(self.norms, parts, strict=True))
-        step, b, c = parts
-        steps = tensors.time_step(step.to(x))
+        selected = tensors.select(u.to(x))
+        steps = ops.product(tensors.time_step, selected[:, :rank], self.step_norm)
+        both = selected[:, rank:].float().view(len(x), 2, ssm.d_state)
+        b, c = self.norm_both(both).unbind(1)
         return self.added(x, ops.scan(Scanned(u, steps, b, c, gate), tensors, batch), rows)
 
 
