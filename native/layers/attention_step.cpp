@@ -81,7 +81,7 @@ void AttentionStep::prepare(const Seen& seen, int64_t tokens, const Rotation& ro
     while (stop < tokens && seen.seen_list[stop] == list && !sunk(stop)) stop++;
     const bool sharing = threads > 1 && seen.seen_count[t] - first(t) >= columns_to_share;
     int64_t together = queries_together(seen.seen_count[stop - 1]) / group;
-    if (!sharing) together = std::min(together, even);
+    if (threads > 1 && !sharing) together = std::min(together, even);
     const Cut cuts = cut(stop - t, std::max<int64_t>(1, together), group, kv_heads, threads);
     for (int64_t left = cuts.tiles; left > 0; left--) {
       const int64_t end = t + (stop - t + left - 1) / left;
