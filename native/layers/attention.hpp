@@ -32,9 +32,11 @@ struct Attended {
 };
 
 constexpr int64_t padded(int64_t n) { return (n + 15) / 16 * 16; }
-constexpr int64_t mixed_rows = 32;  // at most, in one call of mix
+// Columns in one call of mix, at most: few queries take few, so that memory is read as it lies;
+// many take more, so that sums are stored and loaded again less often.
+constexpr int64_t few_rows = 32, many_rows = 128;
 // Floats of working memory for heads of so many channels.
-constexpr int64_t attention_room(int64_t dim) { return (16 + mixed_rows) * padded(dim); }
+constexpr int64_t attention_room(int64_t dim) { return (16 + many_rows) * padded(dim); }
 constexpr int64_t attention_slack = 16;  // floats that a row of scores must have beyond n
 // From so many queries on keys are read, widened and transposed once for all of them, and values in
 // blocks widened; with AVX-512 these always are.
@@ -44,6 +46,14 @@ constexpr int64_t many_scores = 9, many_mixed = 6;
 ALEATOR_KERNEL(void, score_keys,
                (const Attended& seen, const CacheSide& keys, float scale, int64_t begin,
                 int64_t end, float* scores, int64_t stride, float* room))
+// The same for many queries in two steps. Keys of columns [begin, end) as float32, each 16 as a
+// square [padded(dim), 16], the last one filled up; and scores of columns from there on.
+ALEATOR_KERNEL(void, key_columns,
+               (const Attended& seen, const CacheSide& keys, int64_t begin, int64_t end,
+                float* columns, float* room))
+ALEATOR_KERNEL(void, score_columns,
+               (const Attended& seen, const float* columns, int64_t width, float scale,
+                int64_t begin, int64_t end, float* scores, int64_t stride))
 // scores[j] -= slope * |positions[j] - position|, the product rounded by itself.
 ALEATOR_KERNEL(void, lean,
                (float* scores, int64_t n, float slope, const int32_t* positions, int32_t position))
@@ -53,7 +63,7 @@ ALEATOR_KERNEL(void, lean,
 ALEATOR_KERNEL(float, weigh_keys, (float* scores, int64_t n, float sink))
 // out[i * out_stride + c] += sum over columns [begin, end) that query i sees of weights[i * stride
 // + j] * value_j[c], for channels [c0, c1), of which c0 is a multiple of 32, and c1 too or the
-// last. At most mixed_rows columns.  Rows of out have padded(dim) floats.
+// last. At most many_rows columns.  Rows of out have padded(dim) floats.
 ALEATOR_KERNEL(void, mix,
                (const Attended& seen, const CacheSide& values, const float* weights, int64_t stride,
                 int64_t begin, int64_t end, int64_t c0, int64_t c1, float* out, int64_t out_stride,

@@ -8,7 +8,7 @@ namespace aleator::ALEATOR_ISA {
 
 // Sums that are kept in registers at a time.
 constexpr int sums_at_once = lanes == 16 ? 16 : 4;
-constexpr int64_t many_keys = 32;  // that are transposed at a time for many queries
+constexpr int64_t many_keys = 64;  // that many queries meet at a time, at most
 // Keys that NQ queries meet at a time.
 template <int NQ>
 constexpr int keys_at_once = sums_at_once / (NQ == 3 ? 4 : NQ);
@@ -93,14 +93,14 @@ static void score_few(const Attended& seen, int64_t variant, const uint8_t* cons
 }
 
 // For each of NQ queries and the keys in the lanes of NK vectors, the part of the tree over the
-// virtual lanes l, l + apart, l + 2 * apart, ...; channel i's keys are 16 * i after `columns`.
-template <int NQ, int NK, int l, int apart>
+// virtual lanes 0, apart, 2 * apart, ...; channel i's keys are 16 * i after `columns`.
+template <int NQ, int NK, int apart>
 [[gnu::always_inline]] static inline void lane_sums(const float* const (&columns)[NK],
                                                     const float* const (&q)[NQ], int64_t width,
                                                     vf (&sums)[NQ * NK]) {
   if constexpr (apart == 16) {
     for (vf& s : sums) s = vf{};
-    for (int64_t i = l; i < width; i += 16) {
+    for (int64_t i = 0; i < width; i += 16) {
       vf keys[NK];
       for (int k = 0; k < NK; k++) keys[k] = load(columns[k] + i * 16);
       for (int r = 0; r < NQ; r++) {
@@ -109,54 +109,86 @@ template <int NQ, int NK, int l, int apart>
       }
     }
   } else {
+    const float *columns_on[NK], *q_on[NQ];
+    for (int k = 0; k < NK; k++) columns_on[k] = columns[k] + apart * 16;
+    for (int r = 0; r < NQ; r++) q_on[r] = q[r] + apart;
     vf other[NQ * NK];
-    lane_sums<NQ, NK, l, apart * 2>(columns, q, width, sums);
-    lane_sums<NQ, NK, l + apart, apart * 2>(columns, q, width, other);
+    lane_sums<NQ, NK, apart * 2>(columns, q, width, sums);
+    lane_sums<NQ, NK, apart * 2>(columns_on, q_on, width - apart, other);
     for (int i = 0; i < NQ * NK; i++) sums[i] += other[i];
   }
 }
 
-// n keys, of which each 16 are a square of columns.
+// n keys, of which each 16 are a square of columns, and NQ queries, `apart` floats from each other;
+// scores are `stride` from each other.
 template <int NQ, int NK>
-static void score_columns(const float* columns, int64_t n, const float* const* forms, int64_t width,
-                          float scale, float* const* to) {
-  const float *q[NQ], *at[NK];
-  for (int r = 0; r < NQ; r++) q[r] = forms[r];
+static void score_squares(const float* columns, int64_t n, const float* queries, int64_t apart,
+                          int64_t width, float scale, float* to, int64_t stride) {
   for (int64_t j = 0; j < n; j += NK * lanes) {
+    const float *q[NQ], *at[NK];
+    for (int r = 0; r < NQ; r++) q[r] = queries + r * apart;
     for (int k = 0; k < NK; k++) {
       const int64_t key = j + k * lanes;
       at[k] = columns + key / 16 * 16 * width + key % 16;
     }
-    vf sums[NQ * NK];
-    lane_sums<NQ, NK, 0, 1>(at, q, width, sums);
+    // The tree's halves one after the other: in one piece GCC keeps more of it in memory.
+    vf halves[2][NQ * NK];
+#pragma GCC unroll 1
+    for (int l = 0; l < 2; l++) {
+      vf sums[NQ * NK];
+      lane_sums<NQ, NK, 2>(at, q, width - l, sums);
+      for (int i = 0; i < NQ * NK; i++) halves[l][i] = sums[i];
+      for (const float*& p : at) p += 16;
+      for (const float*& p : q) p++;
+    }
     for (int r = 0; r < NQ; r++)
-      for (int k = 0; k < NK; k++) store(to[r] + j + k * lanes, sums[r * NK + k] * scale);
+      for (int k = 0; k < NK; k++)
+        store(to + r * stride + j + k * lanes,
+              (halves[0][r * NK + k] + halves[1][r * NK + k]) * scale);
   }
 }
 
-// Keys [from, to) of a block of 16 or 32 and many queries: `columns` holds the keys transposed.
+// Keys [from, end) of n in `columns`, of 16 or a multiple of NK vectors, and many queries.
 template <int NK>
-static void score_many(const Attended& seen, int64_t variant, const float* columns, int64_t block,
+static void score_many(const Attended& seen, int64_t variant, const float* columns, int64_t n,
                        int64_t from, int64_t end, int64_t width, float scale, float* scores,
                        int64_t stride) {
-  const bool whole = end - from == block;
+  const bool whole = end - from == n;
+  const int64_t apart = seen.variants * width;
   for (int64_t i = 0; i < seen.n_queries; i += 4) {
-    const float* q[4];
-    float *to[4], some[4][many_keys];
+    const float* q = seen.q + i * apart + variant * width;
     const int64_t most = std::min<int64_t>(4, seen.n_queries - i);
-    for (int64_t r = 0; r < 4; r++) {
-      q[r] = seen.q + ((i + std::min(r, most - 1)) * seen.variants + variant) * width;
-      to[r] = whole && r < most ? scores + (i + r) * stride : some[r];
-    }
-    if (most == 4)
-      score_columns<4, NK>(columns, block, q, width, scale, to);
-    else if (most >= 2)
-      score_columns<3, NK>(columns, block, q, width, scale, to);
-    else
-      score_columns<1, NK>(columns, block, q, width, scale, to);
+    float some[4 * many_keys], *to = scores + i * stride;
+    with_count<4>(most, [&](auto count) {
+      score_squares<count(), NK>(columns, n, q, apart, width, scale, whole ? to : some,
+                                 whole ? stride : many_keys);
+    });
     if (!whole)
       for (int64_t r = 0; r < most; r++)
-        std::memcpy(scores + (i + r) * stride + from, some[r] + from, size_t(end - from) * 4);
+        std::memcpy(to + r * stride + from, some + r * many_keys + from, size_t(end - from) * 4);
+  }
+}
+
+void score_columns(const Attended& seen, const float* columns, int64_t width, float scale,
+                   int64_t begin, int64_t end, float* scores, int64_t stride) {
+  // As many as stay in the first-level cache beside the queries.
+  const int64_t most = width > 64 ? many_keys / 2 : many_keys;
+  const Attended::Part* part = seen.parts;
+  while (part->end <= begin) part++;
+  for (int64_t j = begin; j < end;) {
+    int64_t n = std::min(most, end - j);
+    if (n > 32) n = n / 32 * 32;
+    const float* at = columns + (j - begin) * width;
+    for (int64_t k = 0; k < n;) {
+      const int64_t to = std::min(n, part->end - j);
+      if (lanes == 16 && n <= 16)
+        score_many<1>(seen, part->variant, at, 16, k, to, width, scale, scores + j, stride);
+      else
+        score_many<2>(seen, part->variant, at, padded(n), k, to, width, scale, scores + j, stride);
+      k = to;
+      if (part->end - j <= k && j + k < seen.n) part++;
+    }
+    j += n;
   }
 }
 
@@ -180,48 +212,56 @@ static void find_rows(const Attended& seen, const CacheSide& keys, int64_t j, in
   std::fill(rows + n, rows + 32, rows[n - 1]);
 }
 
-template <class Read, class Found>  // Found: as find_rows leaves them
-static void score_found(const Attended& seen, const CacheSide& keys, float scale, int64_t begin,
-                        int64_t end, float* scores, int64_t stride, float* room) {
-  const int64_t dim = keys.dim, width = padded(dim), row_bytes = keys.row_bytes();
-  const bool many = seen.n_queries >= many_scores;
-  float *block = room, *columns = room + 16 * width;
+// Calls f(Read, Found) for the type of keys and the one as which find_rows leaves them.
+template <class F>
+static void with_keys(const Attended& seen, const CacheSide& keys, F&& f) {
+  with_reader(keys.type, [&](auto read) {
+    using Read = decltype(read);
+    if (widened_first<Read> || seen.key_angles)
+      f(read, ReadF32());
+    else if constexpr (!widened_first<Read>)
+      f(read, read);
+  });
+}
+
+// Asks for the rows of the n columns that come few_rows after column j.
+static void expect_keys(const Attended& seen, const CacheSide& keys, int64_t j, int64_t n) {
   const CacheSide::Rows all = keys.rows(seen.head);
-  const Attended::Part* part = seen.parts;
-  while (part->end <= begin) part++;
-  const int64_t together = many ? many_keys : 16;
-  for (int64_t j = begin; j < end; j += together) {
-    const int64_t n = std::min(together, end - j);
-    for (int64_t k = j + mixed_rows; k < std::min(j + together + mixed_rows, seen.n); k++)
-      expect(all[seen.cells[k]], row_bytes);
-    const uint8_t* rows[32];
-    for (int64_t k = 0; k < n; k += 16) {
-      find_rows<Read>(seen, keys, j + k, std::min<int64_t>(16, n - k), block, rows);
-      if (many) transpose_rows<Found>(rows, dim, columns + k * width);
-    }
-    for (int64_t k = 0; k < n;) {
-      const int64_t to = std::min(n, part->end - j);
-      if (!many)
-        score_few<Found>(seen, part->variant, rows + k, to - k, dim, scale, scores + j + k, stride);
-      else if (lanes == 16 && n <= 16)
-        score_many<1>(seen, part->variant, columns, 16, k, to, width, scale, scores + j, stride);
-      else
-        score_many<2>(seen, part->variant, columns, padded(n), k, to, width, scale, scores + j,
-                      stride);
-      k = to;
-      if (part->end - j <= k && j + k < seen.n) part++;
-    }
-  }
+  const int64_t row_bytes = keys.row_bytes();
+  for (int64_t k = j + few_rows; k < std::min(j + n + few_rows, seen.n); k++)
+    expect(all[seen.cells[k]], row_bytes);
 }
 
 void score_keys(const Attended& seen, const CacheSide& keys, float scale, int64_t begin,
                 int64_t end, float* scores, int64_t stride, float* room) {
-  with_reader(keys.type, [&](auto read) {
-    using Read = decltype(read);
-    if (widened_first<Read> || seen.key_angles)
-      score_found<Read, ReadF32>(seen, keys, scale, begin, end, scores, stride, room);
-    else if constexpr (!widened_first<Read>)
-      score_found<Read, Read>(seen, keys, scale, begin, end, scores, stride, room);
+  const Attended::Part* part = seen.parts;
+  while (part->end <= begin) part++;
+  with_keys(seen, keys, [&](auto read, auto found) {
+    for (int64_t j = begin; j < end; j += 16) {
+      const int64_t n = std::min<int64_t>(16, end - j);
+      expect_keys(seen, keys, j, 16);
+      const uint8_t* rows[32];
+      find_rows<decltype(read)>(seen, keys, j, n, room, rows);
+      for (int64_t k = 0; k < n;) {
+        const int64_t to = std::min(n, part->end - j);
+        score_few<decltype(found)>(seen, part->variant, rows + k, to - k, keys.dim, scale,
+                                   scores + j + k, stride);
+        k = to;
+        if (part->end - j <= k && j + k < seen.n) part++;
+      }
+    }
+  });
+}
+
+void key_columns(const Attended& seen, const CacheSide& keys, int64_t begin, int64_t end,
+                 float* columns, float* room) {
+  with_keys(seen, keys, [&](auto read, auto found) {
+    for (int64_t j = begin; j < end; j += 16) {
+      expect_keys(seen, keys, j, 16);
+      const uint8_t* rows[32];
+      find_rows<decltype(read)>(seen, keys, j, std::min<int64_t>(16, end - j), room, rows);
+      transpose_rows<decltype(found)>(rows, keys.dim, columns + (j - begin) * padded(keys.dim));
+    }
   });
 }
 

@@ -11,8 +11,14 @@ namespace aleator {
 static int64_t queries_together(int64_t columns) {
   return std::clamp<int64_t>((int64_t(1) << 19) / (columns + 1), 32, 64);
 }
-// Columns that one head takes before the next: few, so that memory is read as it lies.
-constexpr int64_t columns_together = mixed_rows;
+// Columns that one head takes before the next: of many queries as many as the first-level cache has
+// room for.
+static int64_t columns_together(int64_t queries, int64_t dim) {
+  if (queries < many_scores) return few_rows;
+  return std::clamp(many_rows * 64 / dim / 32 * 32, few_rows, many_rows);
+}
+// Floats of transposed keys that a thread keeps for the next tile: four megabytes.
+constexpr int64_t kept_floats = 1 << 20;
 // Channels of a head whose values one thread takes.
 constexpr int64_t channels_together = 32;
 // From so many columns on a tile is worth sharing out among threads.
@@ -75,7 +81,7 @@ void AttentionStep::prepare(const Seen& seen, int64_t tokens, const Rotation& ro
     while (stop < tokens && seen.seen_list[stop] == list && !sunk(stop)) stop++;
     const bool sharing = threads > 1 && seen.seen_count[t] - first(t) >= columns_to_share;
     int64_t together = queries_together(seen.seen_count[stop - 1]) / group;
-    if (!sharing) together = std::min(together, even);
+    if (threads > 1 && !sharing) together = std::min(together, even);
     const Cut cuts = cut(stop - t, std::max<int64_t>(1, together), group, kv_heads, threads);
     for (int64_t left = cuts.tiles; left > 0; left--) {
       const int64_t end = t + (stop - t + left - 1) / left;
@@ -201,6 +207,7 @@ void AttentionStep::form(Scratch& own, const AttentionShape& s, const Tile& tile
 void AttentionStep::run(int thread, Pool& pool, const AttentionShape& s, const float* q,
                         float* out) {
   Scratch& own = scratch_[thread];
+  own.transposed = 0;  // the last layer's keys
   const int64_t n_whole = int64_t(whole_.size()), heads = s.keys.heads;
   const bool many = widest_ * s.group() >= many_mixed;
   int64_t together = many ? 1 : heads;  // heads of a tile that one thread takes
@@ -252,6 +259,27 @@ float AttentionStep::weigh(const AttentionShape& s, const Tile& tile, int64_t to
   return weigh_keys_(scores + first, end - first, s.sinks ? s.sinks[head] : -INFINITY);
 }
 
+// Scores of columns [begin, end), the first a multiple of 16.
+void AttentionStep::score(Scratch& own, const AttentionShape& s, const Attended& seen,
+                          int64_t begin, int64_t end, float* scores, int64_t stride) const {
+  if (seen.n_queries < many_scores)
+    return score_keys_(seen, s.keys, s.scale, begin, end, scores, stride, own.room.data());
+  const int64_t width = padded(s.keys.dim), most = std::min(kept_floats / width, padded(seen.n));
+  if (own.head != seen.head || own.cells != seen.cells)
+    own.head = seen.head, own.cells = seen.cells, own.transposed = 0;
+  float *block = own.room.data(), *columns = block + 16 * width;
+  const bool keeps = whole_.size() > 1 && padded(end) <= most && begin <= own.transposed;
+  int64_t known = begin;
+  if (keeps) {
+    if (int64_t(own.columns.size()) < most * width) own.columns.resize(most * width);
+    columns = &own.columns[begin * width];
+    known = std::clamp(own.transposed / 16 * 16, begin, end);
+    own.transposed = std::max(own.transposed, end);
+  }
+  if (known < end) key_columns_(seen, s.keys, known, end, columns + (known - begin) * width, block);
+  score_columns_(seen, columns, width, s.scale, begin, end, scores, stride);
+}
+
 void AttentionStep::run_heads(Scratch& own, const AttentionShape& s, const Tile& tile, int64_t h0,
                               int64_t h1, const float* q, float* out) const {
   const int64_t group = s.group(), n = tile.tokens * group, dim = s.values.dim;
@@ -262,13 +290,13 @@ void AttentionStep::run_heads(Scratch& own, const AttentionShape& s, const Tile&
   own.mixed.assign(rows * size_t(width), 0.0f);
   own.factors.assign(rows, 0.0f);
   const auto blocks = [&](auto&& f) {
-    for (int64_t j = 0; j < tile.n; j += columns_together)
+    const int64_t together = columns_together(n, dim);
+    for (int64_t j = 0; j < tile.n; j += together)
       for (int64_t h = 0; h < h1 - h0; h++)
-        f(j, std::min(tile.n, j + columns_together), own.seen[h], h * n);
+        f(j, std::min(tile.n, j + together), own.seen[h], h * n);
   };
   blocks([&](int64_t begin, int64_t end, const Attended& seen, int64_t row) {
-    score_keys_(seen, s.keys, s.scale, begin, end, &own.scores[row * stride], stride,
-                own.room.data());
+    score(own, s, seen, begin, end, &own.scores[row * stride], stride);
   });
   for (int64_t row = 0; row < int64_t(rows); row++) {
     const int64_t first = own.first[row % n], end = own.end[row % n];
@@ -306,10 +334,11 @@ void AttentionStep::score_part(Scratch& own, const AttentionShape& s, const Tile
   if (begin >= end) return;
   const int64_t stride = padded(longest_) + attention_slack;
   form(own, s, tile, 0, s.keys.heads, q);
-  for (int64_t j = begin; j < end; j += columns_together)
+  const int64_t together = columns_together(tile.tokens * s.group(), s.keys.dim);
+  for (int64_t j = begin; j < end; j += together)
     for (int64_t h = 0; h < s.keys.heads; h++)
-      score_keys_(own.seen[h], s.keys, s.scale, j, std::min(end, j + columns_together),
-                  &scores_[row(s, tile, h) * stride], stride, own.room.data());
+      score(own, s, own.seen[h], j, std::min(end, j + together), &scores_[row(s, tile, h) * stride],
+            stride);
 }
 
 void AttentionStep::weigh_row(const AttentionShape& s, int64_t row) {
@@ -341,11 +370,11 @@ void AttentionStep::mix_channels(Scratch& own, const AttentionShape& s, const Ti
     for (int64_t i = row; i < row + n; i++)
       std::fill_n(&mixed_[i * width + c], std::min(channels_together, width - c), 0.0f);
   });
-  for (int64_t j = 0; j < tile.n; j += columns_together)
+  const int64_t together = columns_together(n, dim);
+  for (int64_t j = 0; j < tile.n; j += together)
     each([&](int64_t h, int64_t c, int64_t end, int64_t row) {
-      mix_(own.seen[h], s.values, &scores_[row * stride], stride, j,
-           std::min(tile.n, j + columns_together), c, end, &mixed_[row * width], width,
-           own.room.data());
+      mix_(own.seen[h], s.values, &scores_[row * stride], stride, j, std::min(tile.n, j + together),
+           c, end, &mixed_[row * width], width, own.room.data());
     });
   each([&](int64_t h, int64_t c, int64_t end, int64_t row) {
     for (int64_t i = 0; i < n; i++) {

@@ -81,6 +81,11 @@ class AttentionStep {
     Lines queries, scores, mixed, factors, room;
     std::vector<int64_t> first, end;
     std::vector<Attended> seen;  // of key-value heads
+    // The first keys that tiles of one list have in common, transposed: those of a head's columns
+    // [0, transposed), column 0 being *cells.
+    Lines columns;
+    int64_t head = 0, transposed = 0;
+    const int32_t* cells = nullptr;
   };
   const int32_t* rows_of(int64_t list);
   bool sunk(int64_t token) const;  // whether it sees first cells apart from the others
@@ -88,6 +93,8 @@ class AttentionStep {
   void add_tile(Tile tile);
   void form(Scratch& own, const AttentionShape& s, const Tile& tile, int64_t h0, int64_t h1,
             const float* q) const;
+  void score(Scratch& own, const AttentionShape& s, const Attended& seen, int64_t begin,
+             int64_t end, float* scores, int64_t stride) const;
   void run_heads(Scratch& own, const AttentionShape& s, const Tile& tile, int64_t h0, int64_t h1,
                  const float* q, float* out) const;
   float weigh(const AttentionShape& s, const Tile& tile, int64_t token, int64_t head, float* scores,

@@ -36,7 +36,7 @@ template <int n>
   constexpr int vectors = n * parts16;
   vf e[vectors];
   for (int k = 0; k < vectors; k++) e[k] = load(scores + k * lanes) - highest;
-  exponentials(e);
+  exponentials<true>(e);
   for (int k = 0; k < vectors; k++) {
     store(scores + k * lanes, e[k]);
     total.part[k % parts16] += e[k];
@@ -65,7 +65,7 @@ struct InCache {
   const uint8_t* row(int64_t j) const { return rows[cells[j]]; }
   // Asks for n channels from c on of a row that comes later.
   void expect_after(int64_t j, int64_t c, int64_t channels) const {
-    if (j + mixed_rows < n) expect(row(j + mixed_rows) + Read::bytes(c), Read::bytes(channels));
+    if (j + few_rows < n) expect(row(j + few_rows) + Read::bytes(c), Read::bytes(channels));
   }
 };
 struct Widened {
@@ -200,6 +200,11 @@ static void gather_channels(const CacheSide& values, int64_t head, const int32_t
   }
 }
 
+// Whether many queries read values as float32 side by side: with AVX-512 halves are as fast where
+// they lie.
+template <class Read>
+constexpr bool copied = lanes < 16 || Blocks<Read> || Read::type == Stored::f32;
+
 template <class Read>
 static void mix_cells(const Attended& seen, const CacheSide& values, const float* weights,
                       int64_t stride, int64_t begin, int64_t end, int64_t c0, int64_t c1,
@@ -208,11 +213,12 @@ static void mix_cells(const Attended& seen, const CacheSide& values, const float
   const int32_t* cells = seen.cells + begin;
   const CacheSide::Rows rows = values.rows(seen.head);
   if constexpr (!(widened_first<Read> || (Blocks<Read> && lanes == 16)))
-    if (!values.by_channel && (seen.n_queries < many_mixed || !Blocks<Read>))
+    if (!values.by_channel &&
+        !(copied<Read> && seen.n_queries >= (Blocks<Read> ? many_mixed : many_scores)))
       return mix_seen(InCache<Read>{rows, cells, seen.n - begin}, seen, weights, stride, begin, n,
                       dim, c0, c1, out, out_stride);
   const int64_t width = padded(c1 - c0);
-  if (Blocks<Read> || (widened_first<Read> && !values.by_channel)) {
+  if (Blocks<Read> || !values.by_channel) {
     for (int64_t j = 0; j < n; j++) {
       if (begin + j + n < seen.n)
         expect(rows[cells[j + n]] + Read::bytes(c0), Read::bytes(c1) - Read::bytes(c0));

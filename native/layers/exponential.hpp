@@ -23,14 +23,15 @@ static inline vf polynomial(vf x, std::initializer_list<float> c) {
 // r, |r| <= ln(2) / 2: Taylor's polynomial of degree 7 is off by less than 6e-9 there.
 // Of several vectors step by step, so that the processor need not look far ahead for what to do
 // while it waits for a step.
-template <int n>
+// With `negative` no x is above 0.
+template <bool negative = false, int n>
 [[gnu::always_inline]] static inline void exponentials(vf (&x)[n]) {
   vi zero[n];
   vf shifted[n], r[n], p[n];
 #pragma GCC unroll 8
   for (int k = 0; k < n; k++) {
     zero[k] = x[k] < -87.0f;
-    x[k] = where(x[k] > 88.0f, splat(88.0f), x[k]);
+    if (!negative) x[k] = where(x[k] > 88.0f, splat(88.0f), x[k]);
     // The integer nearest to x / ln 2 in the low bits.
     shifted[k] = fused(x[k], splat(1.44269504f), splat(0x1.8p23f));
   }

@@ -298,6 +298,45 @@ def test_a_long_piece_among_short_ones_is_shared_out(name: str, tokens: int) -> 
         assert same(got, np.stack(expected)), threads
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "F16 keys and values",
+        "Q8_0 keys and values",
+        "five",
+        "rotated",
+        "behind",
+        "raw",
+        "odd heads",
+    ],
+)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_many_tokens_of_one_list_are_as_each_alone(name: str, threads: int) -> None:
+    """Tiles of a list share its transposed keys, also where a window makes them begin elsewhere."""
+    layer = Layer(replace(CASES[name], cells=613))
+    lists = [(0, 613), (100, 301)]
+    which = [*[0] * 90, *[1] * 40]
+    count = [*range(524, 614), *range(162, 202)]
+    q = queries(layer.case, len(which))
+    for first in ([0] * len(which), [max(0, c - 150) for c in count]):
+        got = layer.run(q, lists, which, first, count, threads=threads)
+        for t in range(0, len(which), 9):
+            alone = layer.run(q[t : t + 1], [lists[which[t]]], [0], [first[t]], [count[t]])
+            assert same(got[t : t + 1], alone), t
+
+
+@pytest.mark.parametrize("kind", ["F16", "Q8_0"])
+def test_more_keys_than_a_thread_keeps(kind: str) -> None:
+    """With heads of 512 a thread keeps 2,048 transposed keys for the next tile."""
+    layer = Layer(Case(kind, kind, heads=2, kv_heads=1, dim=512, dim_v=32, cells=2200))
+    count = list(range(2141, 2201))
+    q = queries(layer.case, len(count))
+    got = layer.run(q, [(0, 2200)], [0] * len(count), [0] * len(count), count)
+    for t in range(0, len(count), 7):
+        alone = layer.run(q[t : t + 1], [(0, 2200)], [0], [0], [count[t]])
+        assert same(got[t : t + 1], alone), t
+
+
 def test_a_query_does_not_meet_what_it_does_not_see() -> None:
     """NaN in a cell reaches the tokens that see it, and no others of their block."""
     case = Case(heads=4, kv_heads=1)
