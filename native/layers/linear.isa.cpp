@@ -131,6 +131,15 @@ struct AskShare {
   }
 };
 
+// What a tile of `count` of the tokens, from token t on, asks for of n elements of each of the rows
+// that begin at `next`.
+template <class Read, int step>
+static inline AskShare share_of(const uint8_t* next, int64_t n, int64_t t, int64_t count,
+                                int64_t tokens) {
+  return {next + tile_rows * Read::bytes(n) * t / tokens,
+          tile_rows * Read::bytes(64) * step / 64 * count / tokens + 1};
+}
+
 // Adds n elements of R rows of W times T rows of x to `from`, or to zeros.
 template <class Read, int R, int T, class Ask>
 static inline __attribute__((always_inline)) void add_tile(const uint8_t* w, int64_t row_bytes,
@@ -243,6 +252,8 @@ static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t firs
   const int64_t chunk = chunks == 1 ? w.in : ((w.in + chunks - 1) / chunks + 63) / 64 * 64;
   for (int64_t begin = 0; begin < w.in; begin += chunk) {
     const int64_t n = w.in - begin < chunk ? w.in - begin : chunk;
+    const uint8_t* const next =
+        w.data + (row + tile_rows) * w.row_bytes + tile_rows * Read::bytes(begin);
     const auto products = [&]<class From>(From, const auto* rows, int64_t row_bytes, auto asks) {
       each_tile(tokens, [&](auto count, int64_t t, auto head) {
         // A pass for each half of the lanes would cost more than it saves where a tile is small.
@@ -262,31 +273,27 @@ static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t firs
             AskRows ask{Asking(w, at_once, tokens)(row + r)};
             ask.asked.first += Read::bytes(begin);
             part(ask);
-          } else if constexpr (head() || !scaled(From::type)) {
+          } else if constexpr (!asks()) {
+            part(share_of<Read, From::step>(next, n, t, count(), tokens));
+          } else if constexpr (!scaled(From::type)) {
             part(AskNothing());  // of a scaled type there is one tile: of several it is widened
           }
         }
       });
     };
-    const uint8_t* rows = w.data + row * w.row_bytes + Read::bytes(begin);
+    const uint8_t* const rows = w.data + row * w.row_bytes + Read::bytes(begin);
     if (!widened) {
       if constexpr (least_widened<Read> > 1) products(Read(), rows, w.row_bytes, std::true_type());
     } else if constexpr (may_widen<Read>) {
-      for (int r = 0; r < tile_rows; r++) {
-        const uint8_t* p = rows + r * w.row_bytes;
-        for (int64_t i = 0; i < Read::bytes(n); i += 64)
-          __builtin_prefetch(p + 16 * w.row_bytes + i, 0, 2);
-        widen<Read>(p, n, wide[r]);
-      }
+      for (int r = 0; r < tile_rows; r++) widen<Read>(rows + r * w.row_bytes, n, wide[r]);
       products(ReadF32(), wide, sizeof wide[0], std::false_type());
     }
   }
 }
 
-// Rows times one token, which takes too short a time for a call per tile; the first row that is
-// left.
+// Rows times one token, which takes too short a time for a call per tile.
 template <class Read>
-static int64_t times_one(const Weights& w, int64_t row, int64_t end, const float* x, float* y) {
+static void times_one(const Weights& w, int64_t row, int64_t end, const float* x, float* y) {
   const Asking asking(w, tile_rows, 1);
   for (; row + tile_rows <= end; row += tile_rows) {
     v16 total[1][tile_rows];
@@ -294,14 +301,13 @@ static int64_t times_one(const Weights& w, int64_t row, int64_t end, const float
                                  AskRows{asking(row)}, nullptr, total);
     finish<tile_rows, 1>(total, w.bias ? w.bias + row : nullptr, y + row, 0);
   }
-  return row;
 }
 
 // Rows times as many tokens as a tile has, two at least: without a call per tile, which takes an
-// eighth of their time; the first row that is left.
+// eighth of their time.
 template <class Read, int T>
-[[gnu::noinline]] static int64_t times_few(const Weights& w, int64_t row, int64_t end,
-                                           const Input& in, float* y, int64_t y_stride) {
+[[gnu::noinline]] static void times_few(const Weights& w, int64_t row, int64_t end, const Input& in,
+                                        float* y, int64_t y_stride) {
   const Asking asking(w, tile_rows, T);
   for (; row + tile_rows <= end; row += tile_rows) {
     v16 total[T][tile_rows];
@@ -309,16 +315,15 @@ template <class Read, int T>
                                  AskRows{asking(row)}, nullptr, total);
     finish<tile_rows, T>(total, w.bias ? w.bias + row : nullptr, y + row, y_stride);
   }
-  return row;
 }
 
-// Rows times more tokens than a tile has; the first row that is left. A part of a tile of x stays
-// in the first-level cache while 64 rows meet it, whose sums wait for the next part. Meanwhile each
-// tile asks for its share of the next 64 rows: asked for at once they would come too late.
+// Rows times more tokens than a tile has. A part of a tile of x stays in the first-level cache
+// while 64 rows meet it, whose sums wait for the next part. Meanwhile each tile asks for its share
+// of the next 64 rows.
 constexpr int64_t rows_waiting = 64, tokens_waiting = 3 * tile_tokens, near_columns = 1024;
 template <class Read>
-[[gnu::noinline]] static int64_t times_many(const Weights& w, int64_t row, int64_t end,
-                                            const Input& in, float* y, int64_t y_stride) {
+[[gnu::noinline]] static void times_many(const Weights& w, int64_t row, int64_t end,
+                                         const Input& in, float* y, int64_t y_stride) {
   v16 waiting[rows_waiting * tokens_waiting];
   const int64_t chunks = (w.in + near_columns - 1) / near_columns;
   const int64_t chunk = ((w.in + chunks - 1) / chunks + 63) / 64 * 64;
@@ -331,14 +336,13 @@ template <class Read>
       for (int64_t begin = 0; begin < w.in; begin += chunk) {
         const int64_t n = w.in - begin < chunk ? w.in - begin : chunk;
         each_tile(tokens, [&](auto count, int64_t t, auto) {
-          const int64_t share = tile_rows * Read::bytes(n) * (first + t) / in.tokens;
-          const int64_t along = tile_rows * Read::bytes(Read::step) * count() / in.tokens + 1;
           const uint8_t* const next = w.data + rows * w.row_bytes + tile_rows * Read::bytes(begin);
           for (int64_t r = row; r < row + rows; r += tile_rows) {
             const uint8_t* const at = w.data + r * w.row_bytes + Read::bytes(begin);
             tile<Read, tile_rows, count()>(
                 Chunk{at, w.row_bytes, n, begin == 0, begin + n == w.in},
-                AskShare{next + r * w.row_bytes + share, along},
+                share_of<Read, Read::step>(next + r * w.row_bytes, n, first + t, count(),
+                                           in.tokens),
                 in.x + (first + t) * in.stride + begin, in.stride,
                 reinterpret_cast<v16(*)[tile_rows]>(waiting + (r - row) * tokens + t * tile_rows),
                 w.bias ? w.bias + r : nullptr, y + (first + t) * y_stride + r, y_stride);
@@ -347,37 +351,51 @@ template <class Read>
       }
     }
   }
-  return row;
+}
+
+// With how many tokens at most that is the fastest way.
+template <class Read>
+constexpr int64_t most_many = parts16 == 1 && least_widened<Read> > tile_tokens ? INT64_MAX
+                              : lanes == 8 && Read::type == Stored::f16         ? 31
+                                                                                : 0;
+
+// Rows in tiles; up to three are left.
+template <class Read>
+static void tiled(const Weights& w, int64_t row, int64_t end, const Input& in, float* y,
+                  int64_t y_stride) {
+  if constexpr (least_widened<Read> > 1)
+    if (in.tokens == 1) return times_one<Read>(w, row, end, in.x, y);
+  if constexpr (most_many<Read> > 0)
+    if (in.tokens > parts16 * tile_tokens && in.tokens <= most_many<Read>)
+      return times_many<Read>(w, row, end, in, y, y_stride);
+  if constexpr (parts16 == 1 && least_widened<Read> > tile_tokens) {
+    if (in.tokens > 1)
+      with_count<tile_tokens - 1>(in.tokens - 1, [&](auto more) {
+        times_few<Read, 1 + more()>(w, row, end, in, y, y_stride);
+      });
+  } else {
+    const int64_t most = near_elements / w.in / tile_tokens * tile_tokens;
+    const int64_t near = most < 2 * tile_tokens    ? 2 * tile_tokens
+                         : most > most_near_tokens ? most_near_tokens
+                                                   : most;
+    for (int64_t first = 0; first < in.tokens; first += near) {
+      const int64_t tokens = in.tokens - first < near ? in.tokens - first : near;
+      for (int64_t r = row; r + tile_rows <= end; r += tile_rows)
+        rows_of<Read>(w, r, in, first, tokens, y, y_stride);
+    }
+  }
 }
 
 template <class Read>
 static void product(const Weights& w, int64_t begin, int64_t end, const Input& in, float* y,
                     int64_t y_stride) {
-  const int64_t most = near_elements / w.in / tile_tokens * tile_tokens;
-  const int64_t near = most < 2 * tile_tokens    ? 2 * tile_tokens
-                       : most > most_near_tokens ? most_near_tokens
-                                                 : most;
-  if constexpr (parts16 == 1 && least_widened<Read> > tile_tokens) {
-    if (in.tokens > tile_tokens) begin = times_many<Read>(w, begin, end, in, y, y_stride);
-  }
-  for (int64_t first = 0; first < in.tokens; first += near) {
-    const int64_t tokens = in.tokens - first < near ? in.tokens - first : near;
-    int64_t row = begin;
-    if (least_widened<Read> > 1 && in.tokens == 1) row = times_one<Read>(w, row, end, in.x, y);
-    if constexpr (parts16 == 1 && least_widened<Read> > tile_tokens)
-      if (in.tokens > 1 && in.tokens <= tile_tokens)
-        with_count<tile_tokens - 1>(in.tokens - 1, [&](auto more) {
-          row = times_few<Read, 1 + more()>(w, row, end, in, y, y_stride);
-        });
-    for (; row + tile_rows <= end; row += tile_rows)
-      rows_of<Read>(w, row, in, first, tokens, y, y_stride);
-    for (; row < end; row++) {  // up to three are left
-      const Chunk of{w.data + row * w.row_bytes, w.row_bytes, w.in, true, true};
-      v16 total[1][1];
-      for (int64_t t = first; t < first + tokens; t++)
-        tile<Read, 1, 1>(of, AskNothing(), in.x + t * in.stride, 0, total,
-                         w.bias ? w.bias + row : nullptr, y + t * y_stride + row, 0);
-    }
+  tiled<Read>(w, begin, end, in, y, y_stride);
+  for (int64_t row = end - (end - begin) % tile_rows; row < end; row++) {
+    const Chunk of{w.data + row * w.row_bytes, w.row_bytes, w.in, true, true};
+    v16 total[1][1];
+    for (int64_t t = 0; t < in.tokens; t++)
+      tile<Read, 1, 1>(of, AskNothing(), in.x + t * in.stride, 0, total,
+                       w.bias ? w.bias + row : nullptr, y + t * y_stride + row, 0);
   }
 }
 
