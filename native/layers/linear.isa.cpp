@@ -353,7 +353,7 @@ template <class Read>
   }
 }
 
-// With how many tokens at most that is the fastest way.
+// With how many tokens at most that is faster than to widen rows first.
 template <class Read>
 constexpr int64_t most_many = parts16 == 1 && least_widened<Read> > tile_tokens ? INT64_MAX
                               : lanes == 8 && Read::type == Stored::f16         ? 31
