@@ -96,12 +96,55 @@ static inline void finish(const v16 (*total)[R], const float* bias, float* y, in
   }
 }
 
-// Adds n elements of R rows of W times T rows of x to `from`, or to zeros. The first tile of these
-// rows asks for the rows of a later one: by itself the processor looks no further than the page.
-template <class Read, int R, int T, bool first>
+// What a tile asks of memory at each of its steps: by itself the processor looks no further than
+// the page.
+struct AskNothing {
+  template <class Read, int R, int T>
+  void ask(int64_t) const {}
+};
+// Rows of a later tile.
+struct AskRows {
+  Asked asked;
+  template <class Read, int R, int T>
+  void ask(int64_t i) const {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; r++) {
+      const uint8_t* next = asked.first + r * asked.apart + asked.along * Read::bytes(i);
+      if (T == 1 && asked.in_order())
+        __builtin_prefetch(next, 0, 3);
+      else
+        __builtin_prefetch(next, 0, 2);
+      if constexpr (Read::bytes(Read::step) > 64)
+        __builtin_prefetch(next + Read::bytes(Read::step) - 1, 0, 2);
+    }
+  }
+};
+// A part of these, as other tiles ask for the rest.
+struct AskShare {
+  const uint8_t* next;
+  int64_t along;  // bytes a step
+  template <class Read, int R, int T>
+  void ask(int64_t) {
+    __builtin_prefetch(next, 0, 2);
+    __builtin_prefetch(next + along / 2, 0, 2);
+    next += along;
+  }
+};
+
+// What a tile of `count` of the tokens, from token t on, asks for of n elements of each of the rows
+// that begin at `next`.
+template <class Read, int step>
+static inline AskShare share_of(const uint8_t* next, int64_t n, int64_t t, int64_t count,
+                                int64_t tokens) {
+  return {next + tile_rows * Read::bytes(n) * t / tokens,
+          tile_rows * Read::bytes(64) * step / 64 * count / tokens + 1};
+}
+
+// Adds n elements of R rows of W times T rows of x to `from`, or to zeros.
+template <class Read, int R, int T, class Ask>
 static inline __attribute__((always_inline)) void add_tile(const uint8_t* w, int64_t row_bytes,
                                                            int64_t n, const float* x,
-                                                           int64_t x_stride, Asked asked,
+                                                           int64_t x_stride, Ask asks,
                                                            const v16 (*from)[R],
                                                            v16 (&total)[T][R]) {
   constexpr int at_once = parts_at_once(R * T);
@@ -131,25 +174,13 @@ static inline __attribute__((always_inline)) void add_tile(const uint8_t* w, int
         }
       }
     };
-    const auto ask = [&](int64_t i) __attribute__((always_inline)) {
-#pragma GCC unroll 8
-      for (int r = 0; r < R; r++) {
-        const uint8_t* next = asked.first + r * asked.apart + asked.along * Read::bytes(i);
-        if (T == 1 && asked.in_order())
-          __builtin_prefetch(next, 0, 3);
-        else
-          __builtin_prefetch(next, 0, 2);
-        if constexpr (Read::bytes(Read::step) > 64)
-          __builtin_prefetch(next + Read::bytes(Read::step) - 1, 0, 2);
-      }
-    };
     if (from)
       each_sum([&](vf& sum, int t, int r, int k) { sum = from[t][r].part[k]; });
     else
       each_sum([](vf& sum, int, int, int) { sum = vf{}; });
     if constexpr (scaled(Read::type)) {
       for (int64_t i = 0; i < n; i += Read::step) {
-        if (first && part == 0) ask(i);
+        if (part == 0) asks.template ask<Read, R, T>(i);
         const auto blocks = [&]<int... r>(std::integer_sequence<int, r...>) {
           return std::array{typename Read::Block(w + r * row_bytes + Read::bytes(i))...};
         }(std::make_integer_sequence<int, R>());
@@ -161,7 +192,7 @@ static inline __attribute__((always_inline)) void add_tile(const uint8_t* w, int
     } else {
       int64_t i = 0;
       for (; i + 16 <= n; i += 16) {
-        if (first && part == 0 && i % Read::step == 0) ask(i);
+        if (part == 0 && i % Read::step == 0) asks.template ask<Read, R, T>(i);
         step([&](int r) { return load16_as<Read>(w + r * row_bytes, i); },
              [&](const float* p) { return load16(p + i); });
       }
@@ -177,16 +208,15 @@ struct Chunk {
   const uint8_t* rows;
   int64_t row_bytes, n;
   bool begins, ends;
-  Asked asked;
 };
 // A chunk of a tile, whose sums wait in `rest` for the next one. Inlined it would
 // lack registers.
-template <class Read, int R, int T, bool first>
-[[gnu::noinline]] static void tile(const Chunk& of, const float* x, int64_t x_stride,
+template <class Read, int R, int T, class Ask>
+[[gnu::noinline]] static void tile(const Chunk& of, Ask asks, const float* x, int64_t x_stride,
                                    v16 (*rest)[R], const float* bias, float* y, int64_t y_stride) {
   v16 total[T][R];
-  add_tile<Read, R, T, first>(of.rows, of.row_bytes, of.n, x, x_stride, of.asked,
-                              of.begins ? nullptr : rest, total);
+  add_tile<Read, R, T>(of.rows, of.row_bytes, of.n, x, x_stride, asks, of.begins ? nullptr : rest,
+                       total);
   if (of.ends) return finish<R, T>(total, bias, y, y_stride);
 #pragma GCC unroll 8
   for (int t = 0; t < T; t++)
@@ -222,101 +252,150 @@ static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t firs
   const int64_t chunk = chunks == 1 ? w.in : ((w.in + chunks - 1) / chunks + 63) / 64 * 64;
   for (int64_t begin = 0; begin < w.in; begin += chunk) {
     const int64_t n = w.in - begin < chunk ? w.in - begin : chunk;
+    const uint8_t* const next =
+        w.data + (row + tile_rows) * w.row_bytes + tile_rows * Read::bytes(begin);
     const auto products = [&]<class From>(From, const auto* rows, int64_t row_bytes, auto asks) {
       each_tile(tokens, [&](auto count, int64_t t, auto head) {
         // A pass for each half of the lanes would cost more than it saves where a tile is small.
         constexpr int at_once = parts16 > 1 && count() == 2 ? 2 : tile_rows;
         for (int r = 0; r < tile_rows; r += at_once) {
-          Chunk of{reinterpret_cast<const uint8_t*>(rows) + r * row_bytes,
-                   row_bytes,
-                   n,
-                   begin == 0,
-                   begin + n == w.in,
-                   {}};
-          if constexpr (head() && asks()) {
-            of.asked = Asking(w, at_once, tokens)(row + r);
-            of.asked.first += Read::bytes(begin);
-          }
-          // Of a scaled type there is one tile: where there are several it is widened.
-          if constexpr (head() || !scaled(From::type))
-            tile<From, at_once, count(), head() && asks()>(
-                of, in.x + (first + t) * in.stride + begin, in.stride,
+          const Chunk of{reinterpret_cast<const uint8_t*>(rows) + r * row_bytes, row_bytes, n,
+                         begin == 0, begin + n == w.in};
+          const auto part = [&](auto ask) {
+            tile<From, at_once, count()>(
+                of, ask, in.x + (first + t) * in.stride + begin, in.stride,
                 reinterpret_cast<v16(*)[at_once]>(total +
                                                   (chunks == 1 ? 0 : t * tile_rows + r * count())),
                 w.bias ? w.bias + row + r : nullptr, y + (first + t) * y_stride + row + r,
                 y_stride);
+          };
+          if constexpr (head() && asks()) {
+            AskRows ask{Asking(w, at_once, tokens)(row + r)};
+            ask.asked.first += Read::bytes(begin);
+            part(ask);
+          } else if constexpr (!asks()) {
+            part(share_of<Read, From::step>(next, n, t, count(), tokens));
+          } else if constexpr (!scaled(From::type)) {
+            part(AskNothing());  // of a scaled type there is one tile: of several it is widened
+          }
         }
       });
     };
-    const uint8_t* rows = w.data + row * w.row_bytes + Read::bytes(begin);
+    const uint8_t* const rows = w.data + row * w.row_bytes + Read::bytes(begin);
     if (!widened) {
       if constexpr (least_widened<Read> > 1) products(Read(), rows, w.row_bytes, std::true_type());
     } else if constexpr (may_widen<Read>) {
-      for (int r = 0; r < tile_rows; r++) {
-        const uint8_t* p = rows + r * w.row_bytes;
-        for (int64_t i = 0; i < Read::bytes(n); i += 64)
-          __builtin_prefetch(p + 16 * w.row_bytes + i, 0, 2);
-        widen<Read>(p, n, wide[r]);
-      }
+      for (int r = 0; r < tile_rows; r++) widen<Read>(rows + r * w.row_bytes, n, wide[r]);
       products(ReadF32(), wide, sizeof wide[0], std::false_type());
     }
   }
 }
 
-// Rows times one token, which takes too short a time for a call per tile; the first row that is
-// left.
+// Rows times one token, which takes too short a time for a call per tile.
 template <class Read>
-static int64_t times_one(const Weights& w, int64_t row, int64_t end, const float* x, float* y) {
+static void times_one(const Weights& w, int64_t row, int64_t end, const float* x, float* y) {
   const Asking asking(w, tile_rows, 1);
   for (; row + tile_rows <= end; row += tile_rows) {
     v16 total[1][tile_rows];
-    add_tile<Read, tile_rows, 1, true>(w.data + row * w.row_bytes, w.row_bytes, w.in, x, 0,
-                                       asking(row), nullptr, total);
+    add_tile<Read, tile_rows, 1>(w.data + row * w.row_bytes, w.row_bytes, w.in, x, 0,
+                                 AskRows{asking(row)}, nullptr, total);
     finish<tile_rows, 1>(total, w.bias ? w.bias + row : nullptr, y + row, 0);
   }
-  return row;
 }
 
 // Rows times as many tokens as a tile has, two at least: without a call per tile, which takes an
-// eighth of their time; the first row that is left.
+// eighth of their time.
 template <class Read, int T>
-[[gnu::noinline]] static int64_t times_few(const Weights& w, int64_t row, int64_t end,
-                                           const Input& in, float* y, int64_t y_stride) {
+[[gnu::noinline]] static void times_few(const Weights& w, int64_t row, int64_t end, const Input& in,
+                                        float* y, int64_t y_stride) {
   const Asking asking(w, tile_rows, T);
   for (; row + tile_rows <= end; row += tile_rows) {
     v16 total[T][tile_rows];
-    add_tile<Read, tile_rows, T, true>(w.data + row * w.row_bytes, w.row_bytes, w.in, in.x,
-                                       in.stride, asking(row), nullptr, total);
+    add_tile<Read, tile_rows, T>(w.data + row * w.row_bytes, w.row_bytes, w.in, in.x, in.stride,
+                                 AskRows{asking(row)}, nullptr, total);
     finish<tile_rows, T>(total, w.bias ? w.bias + row : nullptr, y + row, y_stride);
   }
-  return row;
+}
+
+// Rows times more tokens than a tile has. A part of a tile of x stays in the first-level cache
+// while 64 rows meet it, whose sums wait for the next part. Meanwhile each tile asks for its share
+// of the next 64 rows.
+constexpr int64_t rows_waiting = 64, tokens_waiting = 3 * tile_tokens, near_columns = 1024;
+template <class Read>
+[[gnu::noinline]] static void times_many(const Weights& w, int64_t row, int64_t end,
+                                         const Input& in, float* y, int64_t y_stride) {
+  v16 waiting[rows_waiting * tokens_waiting];
+  const int64_t chunks = (w.in + near_columns - 1) / near_columns;
+  const int64_t chunk = ((w.in + chunks - 1) / chunks + 63) / 64 * 64;
+  const int64_t groups = (in.tokens + tokens_waiting - 1) / tokens_waiting;
+  for (int64_t rows; (rows = (end - row) / tile_rows * tile_rows) > 0; row += rows) {
+    if (rows > rows_waiting) rows = rows_waiting;
+    for (int64_t group = 0; group < groups; group++) {
+      const int64_t first = in.tokens * group / groups;
+      const int64_t tokens = in.tokens * (group + 1) / groups - first;
+      for (int64_t begin = 0; begin < w.in; begin += chunk) {
+        const int64_t n = w.in - begin < chunk ? w.in - begin : chunk;
+        each_tile(tokens, [&](auto count, int64_t t, auto) {
+          const uint8_t* const next = w.data + rows * w.row_bytes + tile_rows * Read::bytes(begin);
+          for (int64_t r = row; r < row + rows; r += tile_rows) {
+            const uint8_t* const at = w.data + r * w.row_bytes + Read::bytes(begin);
+            tile<Read, tile_rows, count()>(
+                Chunk{at, w.row_bytes, n, begin == 0, begin + n == w.in},
+                share_of<Read, Read::step>(next + r * w.row_bytes, n, first + t, count(),
+                                           in.tokens),
+                in.x + (first + t) * in.stride + begin, in.stride,
+                reinterpret_cast<v16(*)[tile_rows]>(waiting + (r - row) * tokens + t * tile_rows),
+                w.bias ? w.bias + r : nullptr, y + (first + t) * y_stride + r, y_stride);
+          }
+        });
+      }
+    }
+  }
+}
+
+// With how many tokens at most that is faster than to widen rows first.
+template <class Read>
+constexpr int64_t most_many = parts16 == 1 && least_widened<Read> > tile_tokens ? INT64_MAX
+                              : lanes == 8 && Read::type == Stored::f16         ? 31
+                                                                                : 0;
+
+// Rows in tiles; up to three are left.
+template <class Read>
+static void tiled(const Weights& w, int64_t row, int64_t end, const Input& in, float* y,
+                  int64_t y_stride) {
+  if constexpr (least_widened<Read> > 1)
+    if (in.tokens == 1) return times_one<Read>(w, row, end, in.x, y);
+  if constexpr (most_many<Read> > 0)
+    if (in.tokens > parts16 * tile_tokens && in.tokens <= most_many<Read>)
+      return times_many<Read>(w, row, end, in, y, y_stride);
+  if constexpr (parts16 == 1 && least_widened<Read> > tile_tokens) {
+    if (in.tokens > 1)
+      with_count<tile_tokens - 1>(in.tokens - 1, [&](auto more) {
+        times_few<Read, 1 + more()>(w, row, end, in, y, y_stride);
+      });
+  } else {
+    const int64_t most = near_elements / w.in / tile_tokens * tile_tokens;
+    const int64_t near = most < 2 * tile_tokens    ? 2 * tile_tokens
+                         : most > most_near_tokens ? most_near_tokens
+                                                   : most;
+    for (int64_t first = 0; first < in.tokens; first += near) {
+      const int64_t tokens = in.tokens - first < near ? in.tokens - first : near;
+      for (int64_t r = row; r + tile_rows <= end; r += tile_rows)
+        rows_of<Read>(w, r, in, first, tokens, y, y_stride);
+    }
+  }
 }
 
 template <class Read>
 static void product(const Weights& w, int64_t begin, int64_t end, const Input& in, float* y,
                     int64_t y_stride) {
-  const int64_t most = near_elements / w.in / tile_tokens * tile_tokens;
-  const int64_t near = most < 2 * tile_tokens    ? 2 * tile_tokens
-                       : most > most_near_tokens ? most_near_tokens
-                                                 : most;
-  for (int64_t first = 0; first < in.tokens; first += near) {
-    const int64_t tokens = in.tokens - first < near ? in.tokens - first : near;
-    int64_t row = begin;
-    if (least_widened<Read> > 1 && in.tokens == 1) row = times_one<Read>(w, row, end, in.x, y);
-    if constexpr (parts16 == 1 && least_widened<Read> > tile_tokens)
-      if (in.tokens > 1 && in.tokens <= tile_tokens)
-        with_count<tile_tokens - 1>(in.tokens - 1, [&](auto more) {
-          row = times_few<Read, 1 + more()>(w, row, end, in, y, y_stride);
-        });
-    for (; row + tile_rows <= end; row += tile_rows)
-      rows_of<Read>(w, row, in, first, tokens, y, y_stride);
-    for (; row < end; row++) {  // up to three are left
-      const Chunk of{w.data + row * w.row_bytes, w.row_bytes, w.in, true, true, {}};
-      v16 total[1][1];
-      for (int64_t t = first; t < first + tokens; t++)
-        tile<Read, 1, 1, false>(of, in.x + t * in.stride, 0, total, w.bias ? w.bias + row : nullptr,
-                                y + t * y_stride + row, 0);
-    }
+  tiled<Read>(w, begin, end, in, y, y_stride);
+  for (int64_t row = end - (end - begin) % tile_rows; row < end; row++) {
+    const Chunk of{w.data + row * w.row_bytes, w.row_bytes, w.in, true, true};
+    v16 total[1][1];
+    for (int64_t t = 0; t < in.tokens; t++)
+      tile<Read, 1, 1>(of, AskNothing(), in.x + t * in.stride, 0, total,
+                       w.bias ? w.bias + row : nullptr, y + t * y_stride + row, 0);
   }
 }
 
