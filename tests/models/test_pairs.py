@@ -23,7 +23,9 @@ Halves = npt.NDArray[np.uint16]
 
 
 def matrix(bits: Halves, bias: Floats | None = None) -> _native.StoredMatrix:
-    return _native.StoredMatrix(bits.view(np.uint8).reshape(-1), "BF16", *bits.shape, bias)
+    return _native.StoredMatrix(
+        bits.view(np.uint8).reshape(-1), "BF16", len(bits), bits.shape[1], bias
+    )
 
 
 def widened(bits: Halves) -> Floats:
