@@ -49,6 +49,21 @@ Isa isa() {
   return chosen;
 }
 
+static bool detect_bfloat16() {
+#if defined(__x86_64__)
+  const char* asked = std::getenv("ALEATOR_ISA");
+  return isa() == Isa::v4 && __builtin_cpu_supports("avx512bf16") &&
+         !(asked && !std::strcmp(asked, "v4"));
+#else
+  return false;
+#endif
+}
+
+bool bfloat16_products() {
+  static const bool has = detect_bfloat16();
+  return has;
+}
+
 bool isa_compiled() { return round_row_; }
 
 }  // namespace aleator

@@ -13,7 +13,7 @@ from aleator import _native
 
 FILES = (
     "adapter_numerics", "attention_numerics", "block_numerics", "decoder_numerics", "latent_numerics",
-    "native_linear", "native_step", "scaled_numerics",
+    "native_linear", "native_step", "pairs", "scaled_numerics",
 )  # fmt: skip
 COMPARISONS = (
     "reference or does_not_see or shared_out or extreme or rows_are_read or broken or everyones or "
