@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from aleator.core.threads import pool
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.column_orders import shared_orders
+from aleator.models.fingerprint import fingerprint
 from aleator.models.layers.linear import tensor
 from aleator.models.weights import separated
 from tests.models.check_converted import converted, logits
@@ -144,17 +146,31 @@ def test_a_converted_file_has_the_numbers_in_float16(tmp_path: Path) -> None:
 
 def test_the_order_counts_in_the_fingerprint(tmp_path: Path) -> None:
     scattered(tmp_path / "m")
-    before = open_weights(tmp_path / "m").identity().fingerprint
-    file = tmp_path / "m" / "model.safetensors"
-    named = load_file(file)
-    for layer in (0, 1):
-        index = f"model.layers.{layer}.mlp.down_proj.g_idx"
-        named[index] = named[index].flip(0).contiguous()
     weights = open_weights(tmp_path / "m")
+    before = fingerprint(weights._parts())
     stored = weights.stored(DOWN)
     assert stored.order is not None
     weights._tensors[DOWN] = replace(stored, order=stored.order[::-1].copy())
-    assert weights.identity().fingerprint != before
+    assert fingerprint(weights._parts()) != before
+
+
+def test_a_remembered_fingerprint_is_that_of_the_types(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package that held the matrices in F16 has remembered another for the same files."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    scattered(tmp_path / "m")
+    now = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: now() + 10**10)
+    weights = open_weights(tmp_path / "m")
+    kept = dict(weights._tensors)
+    weights._tensors |= {name: each.in_order() for name, each in kept.items()}
+    older = weights.identity().fingerprint
+    weights._tensors |= kept
+    made = weights.identity().fingerprint
+    assert made == fingerprint(weights._parts()) != older
+    monkeypatch.setattr(type(weights), "_parts", lambda _: pytest.fail("it is read again"))
+    assert open_weights(tmp_path / "m").identity().fingerprint == made
 
 
 def test_fused_matrices_are_divided(tmp_path: Path) -> None:
