@@ -96,7 +96,9 @@ def test_the_bits_of_the_model_whose_neurons_have_that_order(tmp_path: Path) -> 
     save_file(named, tmp_path / "m" / "model.safetensors")
     weights = open_weights(tmp_path / "m")
     assert weights.stored(DOWN).order is None
-    assert weights.stored(Q).order is not None
+    kept = weights.stored(Q).order
+    assert kept is not None
+    assert not kept.flags.writeable  # native code has checked it
     assert logits(weights, IDS).tobytes() == before.tobytes()
 
 
