@@ -13,6 +13,7 @@ import torch
 from decoder_numerics.blocks import product
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
+from wide_models import MODELS, write_wide
 
 import aleator._native as _native
 from aleator.core.threads import pool
@@ -173,6 +174,26 @@ def test_a_remembered_fingerprint_is_that_of_the_types(
     assert made == fingerprint(weights._parts()) != older
     monkeypatch.setattr(type(weights), "_parts", lambda _: pytest.fail("it is read again"))
     assert open_weights(tmp_path / "m").identity().fingerprint == made
+
+
+@pytest.mark.parametrize("alike", [True, False])
+@pytest.mark.parametrize("name", ["cohere2", "gemma4", "qwen35"])
+def test_every_kind_of_layer_has_the_order_of_its_input(
+    tmp_path: Path, name: str, alike: bool
+) -> None:
+    """``alike``: feed-forward has attention's order; cohere2 takes one input for both."""
+    weights = open_weights(write_wide(tmp_path / "m.gguf", MODELS[name], "Q8_0"))
+    tensors = {own: weights.stored(own) for own in weights.names()}
+    for own, each in tensors.items():
+        if each.type == "Q8_0" and len(each.shape) == 2:
+            rng = np.random.default_rng([each.shape[1], not alike and ".ffn_" in own])
+            tensors[own] = replace(each, order=rng.permutation(each.shape[1]).astype(np.int32))
+    weights._tensors |= shared_orders(tensors, weights.architecture, weights.config)
+    rows = logits(weights, IDS)
+    context = Context(build_decoder(weights, form="torch"), n_ctx=64, type_k="f32", type_v="f32")
+    expected = np.array(context.decode(Batch.one(IDS, logits=True)))
+    # Low bits differ, and then integers of activations; in another order it is more than half.
+    assert np.abs(rows - expected).max() < 0.03 * np.ptp(expected)
 
 
 def test_fused_matrices_are_divided(tmp_path: Path) -> None:
