@@ -176,6 +176,17 @@ def test_a_remembered_fingerprint_is_that_of_the_types(
     assert open_weights(tmp_path / "m").identity().fingerprint == made
 
 
+def test_native_code_refuses_several_orders_of_one_input(tmp_path: Path) -> None:
+    weights = open_weights(write_wide(tmp_path / "m.gguf", MODELS["cohere2"], "Q8_0"))
+    order = np.arange(weights.config.n_embd, dtype=np.int32)
+    for names, what in ((("ffn_up",), "gate_up"), (("ffn_gate", "ffn_up"), "attn_q and ffn_up")):
+        for name in names:
+            own = f"blk.0.{name}.weight"
+            weights._tensors[own] = replace(weights.stored(own), order=order)
+        with pytest.raises(ValueError, match=f"{what} ha.* columns in several orders"):
+            logits(weights, IDS)
+
+
 @pytest.mark.parametrize("alike", [True, False])
 @pytest.mark.parametrize("name", ["cohere2", "gemma4", "qwen35"])
 def test_every_kind_of_layer_has_the_order_of_its_input(
