@@ -207,6 +207,15 @@ def test_every_kind_of_layer_has_the_order_of_its_input(
     assert np.abs(rows - expected).max() < 0.03 * np.ptp(expected)
 
 
+def test_numbers_that_move_are_rounded_to_float16(tmp_path: Path) -> None:
+    """Where files have a matrix's columns as rows, say."""
+    scattered(tmp_path / "m")
+    stored = open_weights(tmp_path / "m").stored(DOWN)
+    made = stored.moved(np.transpose)
+    assert (made.type, made.order) == ("F16", None)
+    np.testing.assert_array_equal(made.floats(), stored.floats().T.astype(np.float16))
+
+
 def test_fused_matrices_are_divided(tmp_path: Path) -> None:
     scattered(tmp_path / "m")
     weights = open_weights(tmp_path / "m")
