@@ -331,6 +331,8 @@ class BoundDecoderStep {
     layer.gate = ffn.sized(up[0], ff, e, gated ? "ffn_gate" : "ffn_up");
     if (gated) layer.up = ffn.sized(up[1], ff, e, "ffn_up");
     layer.down = dense.matrix("down", e, ff, "ffn_down");
+    require(!shape_.parallel || layer.gate.order == layer.q.order,
+            "attn_q and ffn_up have one input, and columns in several orders");
   }
 
   // The weights of norms, if there are any, of the right size.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ import torch
 from decoder_numerics.blocks import product
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
+from wide_models import MODELS, write_wide
 
 import aleator._native as _native
 from aleator.core.threads import pool
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.column_orders import shared_orders
+from aleator.models.fingerprint import fingerprint
 from aleator.models.layers.linear import tensor
 from aleator.models.weights import separated
 from tests.models.check_converted import converted, logits
@@ -94,7 +97,9 @@ def test_the_bits_of_the_model_whose_neurons_have_that_order(tmp_path: Path) -> 
     save_file(named, tmp_path / "m" / "model.safetensors")
     weights = open_weights(tmp_path / "m")
     assert weights.stored(DOWN).order is None
-    assert weights.stored(Q).order is not None
+    kept = weights.stored(Q).order
+    assert kept is not None
+    assert not kept.flags.writeable  # native code has checked it
     assert logits(weights, IDS).tobytes() == before.tobytes()
 
 
@@ -144,17 +149,71 @@ def test_a_converted_file_has_the_numbers_in_float16(tmp_path: Path) -> None:
 
 def test_the_order_counts_in_the_fingerprint(tmp_path: Path) -> None:
     scattered(tmp_path / "m")
-    before = open_weights(tmp_path / "m").identity().fingerprint
-    file = tmp_path / "m" / "model.safetensors"
-    named = load_file(file)
-    for layer in (0, 1):
-        index = f"model.layers.{layer}.mlp.down_proj.g_idx"
-        named[index] = named[index].flip(0).contiguous()
     weights = open_weights(tmp_path / "m")
+    before = fingerprint(weights._parts())
     stored = weights.stored(DOWN)
     assert stored.order is not None
     weights._tensors[DOWN] = replace(stored, order=stored.order[::-1].copy())
-    assert weights.identity().fingerprint != before
+    assert fingerprint(weights._parts()) != before
+
+
+def test_a_remembered_fingerprint_is_that_of_the_types(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package that held the matrices in F16 has remembered another for the same files."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    scattered(tmp_path / "m")
+    now = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: now() + 10**10)
+    weights = open_weights(tmp_path / "m")
+    kept = dict(weights._tensors)
+    weights._tensors |= {name: each.in_order() for name, each in kept.items()}
+    older = weights.identity().fingerprint
+    weights._tensors |= kept
+    made = weights.identity().fingerprint
+    assert made == fingerprint(weights._parts()) != older
+    monkeypatch.setattr(type(weights), "_parts", lambda _: pytest.fail("it is read again"))
+    assert open_weights(tmp_path / "m").identity().fingerprint == made
+
+
+def test_native_code_refuses_several_orders_of_one_input(tmp_path: Path) -> None:
+    weights = open_weights(write_wide(tmp_path / "m.gguf", MODELS["cohere2"], "Q8_0"))
+    order = np.arange(weights.config.n_embd, dtype=np.int32)
+    for names, what in ((("ffn_up",), "gate_up"), (("ffn_gate", "ffn_up"), "attn_q and ffn_up")):
+        for name in names:
+            own = f"blk.0.{name}.weight"
+            weights._tensors[own] = replace(weights.stored(own), order=order)
+        with pytest.raises(ValueError, match=f"{what} ha.* columns in several orders"):
+            logits(weights, IDS)
+
+
+@pytest.mark.parametrize("alike", [True, False])
+@pytest.mark.parametrize("name", ["cohere2", "gemma4", "qwen35"])
+def test_every_kind_of_layer_has_the_order_of_its_input(
+    tmp_path: Path, name: str, alike: bool
+) -> None:
+    """``alike``: feed-forward has attention's order; cohere2 takes one input for both."""
+    weights = open_weights(write_wide(tmp_path / "m.gguf", MODELS[name], "Q8_0"))
+    tensors = {own: weights.stored(own) for own in weights.names()}
+    for own, each in tensors.items():
+        if each.type == "Q8_0" and len(each.shape) == 2:
+            rng = np.random.default_rng([each.shape[1], not alike and ".ffn_" in own])
+            tensors[own] = replace(each, order=rng.permutation(each.shape[1]).astype(np.int32))
+    weights._tensors |= shared_orders(tensors, weights.architecture, weights.config)
+    rows = logits(weights, IDS)
+    context = Context(build_decoder(weights, form="torch"), n_ctx=64, type_k="f32", type_v="f32")
+    expected = np.array(context.decode(Batch.one(IDS, logits=True)))
+    # Low bits differ, and then integers of activations; in another order it is more than half.
+    assert np.abs(rows - expected).max() < 0.03 * np.ptp(expected)
+
+
+def test_numbers_that_move_are_rounded_to_float16(tmp_path: Path) -> None:
+    """Where files have a matrix's columns as rows, say."""
+    scattered(tmp_path / "m")
+    stored = open_weights(tmp_path / "m").stored(DOWN)
+    made = stored.moved(np.transpose)
+    assert (made.type, made.order) == ("F16", None)
+    np.testing.assert_array_equal(made.floats(), stored.floats().T.astype(np.float16))
 
 
 def test_fused_matrices_are_divided(tmp_path: Path) -> None:

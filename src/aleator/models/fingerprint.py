@@ -2,7 +2,8 @@
 
 A fingerprint is 32 hexadecimal digits: BLAKE2b of the parts' names and sizes and of XXH64 of every 4 MiB of
 them.  It is remembered in ``aleator/fingerprints.json`` of the user's cache folder (``XDG_CACHE_HOME``, or
-``~/.cache``) by the files' paths, sizes and times of change, so that a large model is read for it only once.
+``~/.cache``) by the files' paths, sizes and times of change, so that a large model is read for it only once,
+and by the types in which a directory's tensors are held, which another version of this package may change.
 All bytes count, as texts depend on metadata too.  It does not protect against a deliberate collision.
 """
 
@@ -53,23 +54,27 @@ def fingerprint(parts: Iterable[Part]) -> str:
     return digest.hexdigest()
 
 
-def remembered(files: Sequence[Path], compute: Callable[[], str]) -> str:
-    """The fingerprint of files: the remembered one if no file has changed since, else a computed one."""
+def remembered(files: Sequence[Path], compute: Callable[[], str], layout: str = "") -> str:
+    """The fingerprint of files: the remembered one if no file has changed since, else a computed one.
+
+    ``layout``: how their tensors are held, where the files do not say it.
+    """
     known = _read()
-    key = _key(files)
+    key = _key(files, layout)
     found = known.get(key)
     if found is not None:
         return found
     made = compute()
-    if key and key == _key(files):
+    if key and key == _key(files, layout):
         kept = list({**_read(), key: made}.items())[-MOST_REMEMBERED:]
         _write(dict(kept))
     return made
 
 
-def _key(files: Sequence[Path]) -> str:
+def _key(files: Sequence[Path], layout: str) -> str:
     """A key for the files as they are now; "" if one has just changed or is gone."""
     digest = new_digest(_SIZE)
+    digest.update(layout.encode())
     for file in files:
         try:
             about = file.stat()

@@ -441,5 +441,5 @@ class TritonWeights(LayerWeights):
     def product(self, matrices: Sequence[Matrix]) -> Linear:
         stored, order = matrices[0].stored.order, None
         if stored is not None:
-            order = torch.from_numpy(stored).to(self.device, torch.int64)
+            order = torch.tensor(stored, dtype=torch.int64, device=self.device)
         return TritonLinear([self._planes(each) for each in matrices], order)

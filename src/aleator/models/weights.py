@@ -89,7 +89,7 @@ class Weights:
         The first call for a file reads it whole (:mod:`aleator.models.fingerprint`).
         """
         path = self.path.resolve()
-        made = remembered(self._files(), lambda: fingerprint(self._parts()))
+        made = remembered(self._files(), lambda: fingerprint(self._parts()), self._layout())
         matrices = {each.type for each in self._tensors.values() if len(each.shape) > 1}
         version = arithmetic_version(matrices)
         return ModelIdentity(made, self.config.name or "", str(path), version)
@@ -98,6 +98,13 @@ class Weights:
         if self.gguf is not None:
             return [part.path for part in self.gguf.parts]
         return sorted([self.path / "config.json", *self.path.glob("*.safetensors")])
+
+    def _layout(self) -> str:
+        """How the tensors of a directory are held; "" of a GGUF file, which says it."""
+        if self.gguf is not None:
+            return ""
+        held = sorted(self._tensors.items())
+        return "".join(f"{name} {each.type} {each.order is not None} " for name, each in held)
 
     def _parts(self) -> Iterator[tuple[str, npt.NDArray[np.uint8]]]:
         if self.gguf is not None:

@@ -40,13 +40,16 @@ def rows(n: int, wide: int, seed: int = 1) -> torch.Tensor:
     return vector(n * wide, seed).view(n, wide)
 
 
-def linear(*kinds: str, n_out: int = 12, seed: int = 0) -> TritonLinear:
+def linear(*kinds: str, n_out: int = 12, seed: int = 0, ordered: bool = False) -> TritonLinear:
+    """``ordered``: the columns are in another order."""
+    order = torch.arange(WIDE).view(4, -1).T.flatten() if ordered else None
     return TritonLinear(
-        [matrix(kind, n_out, WIDE, i == 0, seed + i) for i, kind in enumerate(kinds)]
+        [matrix(kind, n_out, WIDE, i == 0, seed + i) for i, kind in enumerate(kinds)], order
     )
 
 
 def each(made: TritonLinear, x: torch.Tensor) -> torch.Tensor:
+    x = x if made.order is None else x[:, made.order]
     return torch.cat([product(part, x) for part in made.parts], -1)
 
 
@@ -55,9 +58,11 @@ def same(got: torch.Tensor, expected: torch.Tensor) -> None:
     assert got.contiguous().numpy().tobytes() == expected.contiguous().numpy().tobytes()
 
 
-@pytest.mark.parametrize("kinds", [("Q8_0", "F16"), ("Q4_0",)])
-def test_a_product_and_what_follows_it(kinds: tuple[str, ...]) -> None:
-    made, x = linear(*kinds), rows(FEW + 1, WIDE)
+@pytest.mark.parametrize(
+    ("kinds", "ordered"), [(("Q8_0", "F16"), False), (("Q4_0",), False), (("Q4_0", "Q5_0"), True)]
+)
+def test_a_product_and_what_follows_it(kinds: tuple[str, ...], ordered: bool) -> None:
+    made, x = linear(*kinds, ordered=ordered), rows(FEW + 1, WIDE)
     plain = each(made, NORM(x))
     half = plain.shape[1] // 2
     gated = norms.activate("gelu_rounded", plain[:, :half], plain[:, half:])
@@ -79,8 +84,9 @@ def test_a_product_and_what_follows_it(kinds: tuple[str, ...]) -> None:
         same(own, residual[:n] + layer(plain[:n]) * 0.5)
 
 
-def test_products_of_one_input() -> None:
-    listed = [linear("Q8_0"), linear("Q8_0", seed=3), linear("F16", n_out=5)]
+@pytest.mark.parametrize("ordered", [False, True])
+def test_products_of_one_input(ordered: bool) -> None:
+    listed = [linear("Q8_0"), linear("Q8_0", seed=3, ordered=ordered), linear("F16", n_out=5)]
     x = rows(FEW + 1, WIDE)
     for norm in (NORM, as_it_is):
         expected = [each(made, norm(x)) for made in listed]

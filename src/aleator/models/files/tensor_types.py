@@ -103,15 +103,18 @@ class StoredTensor:
     def moved(self, move: Callable[[NDArray[Any]], NDArray[Any]]) -> StoredTensor:
         """The tensor with its numbers elsewhere, a copy: in the same type, or in F32 if that has blocks.
 
+        One with an ``order`` is in F16, see :meth:`in_order`.
+
         ``move`` takes and returns an array of numbers of the type's size, whose values mean nothing.
         """
         if self.type not in FLOAT_TYPES:
-            return StoredTensor.of(self.floats()).moved(move)
+            made = StoredTensor.of(self.floats()) if self.order is None else self.in_order()
+            return made.moved(move)
         kind = np.uint32 if self.type == "F32" else np.uint16
-        made = np.ascontiguousarray(move(self.data.view(kind).reshape(self.shape)))
-        data = made.reshape(-1).view(np.uint8)
+        numbers = np.ascontiguousarray(move(self.data.view(kind).reshape(self.shape)))
+        data = numbers.reshape(-1).view(np.uint8)
         data.flags.writeable = False
-        return StoredTensor(self.type, made.shape, data)
+        return StoredTensor(self.type, numbers.shape, data)
 
     def moved_rows(self, move: Callable[[NDArray[Any]], NDArray[Any]]) -> StoredTensor:
         """The tensor with its rows elsewhere, a copy in the same type.

@@ -110,9 +110,11 @@ def array(tensor: StoredTensor, kind: str) -> NDArray[Any]:
 def frozen(
     kind: str, shape: tuple[int, ...], data: NDArray[Any], order: Order | None = None
 ) -> StoredTensor:
-    """A tensor of bytes that are in memory, read-only."""
+    """A tensor of bytes that are in memory, read-only, as is its order: native code checks it once."""
     made = data.reshape(-1).view(np.uint8)
-    made.flags.writeable = False
+    for each in (made, order):
+        if each is not None:
+            each.flags.writeable = False
     return StoredTensor(kind, shape, made, order)
 
 
