@@ -223,7 +223,7 @@ def test_nothing_is_asked_for_a_while_where_nothing_pays() -> None:
     made, costs = Speculation(Head(), 8, 100), measured()
     assert made.n_guesses(9, 1, costs)
     assert not made.rests()
-    for _ in range(9):
+    for _ in range(10):
         made.learn(1, 0)
     account = made._account
     assert not made.n_guesses(9, 1, costs)
