@@ -203,7 +203,8 @@ class Speculation:
 
     It keeps an account, counted in tokens.  Each right guess adds one; rows and the drafter's time are
     subtracted, in units of a token's time without guesses.  The loss stays below :data:`MOST_ALLOWANCE` plus
-    :data:`SHARE` of the steps, however bad the guesses and whatever their rows cost.
+    :data:`SHARE` of the steps, however bad the guesses and whatever their rows cost, besides what the first
+    call takes above :data:`MOST_FIRST`.
 
     Where questions do not pay, pauses follow in which nothing is asked and nothing done.  ``experience`` says
     whether that was so in other texts, and learns from this one.
