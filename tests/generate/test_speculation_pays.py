@@ -148,7 +148,9 @@ def test_pauses_end_where_guesses_pay_again() -> None:
     assert experience.gain > 0
 
 
-@pytest.mark.parametrize(("seconds", "least", "most"), [(0.5 * SHARE, 200, 200), (2 * SHARE, 2, 20)])
+@pytest.mark.parametrize(
+    ("seconds", "least", "most"), [(0.5 * SHARE, 200, 200), (2 * SHARE, 2, 20)]
+)
 def test_a_drafter_that_seldom_finds_anything_but_costs_little_is_always_asked(
     seconds: float, least: int, most: int
 ) -> None:
