@@ -179,9 +179,11 @@ def test_texts_shorter_than_the_first_pause_are_guessed_again(
             n = 0 if made.rests() else made.n_guesses(99, 1, costs)
             costs.observe(1, n, 1.0 + 0.2 * n)
             if n:
+                made.observe(n, 0.0)
                 made.learn(n, n * right)
                 asked += 1
         guessed += asked > 0
+        made.end()
     assert least <= guessed <= most
 
 

@@ -193,18 +193,13 @@ class Experience:
     def __init__(self, gain: float = EXPECTED) -> None:
         self.gain = gain
 
-    def begin(self) -> float:
-        """What questions of a new text are taken to gain.
-
-        Losses are forgotten a little with each text, as one that ends in its first pause teaches nothing.
-        """
-        gain = self.gain
-        self.gain -= LASTING * min(0.0, gain)
-        return gain
-
     def learn(self, gain: float) -> None:
         """Learn what a question gained."""
         self.gain += LASTING * (gain - self.gain)
+
+    def forget(self) -> None:
+        """Forget a part of the losses after a text that asked nothing, so that one like it will ask again."""
+        self.gain -= LASTING * min(0.0, self.gain)
 
 
 class Speculation:
@@ -238,7 +233,7 @@ class Speculation:
         self._repeating = False  # whether the last guesses were these
         self._off, self._retry = 0, RETRY
         self._experience = experience or Experience()
-        self._gain = self._experience.begin()  # of a question, on average
+        self._gain = self._experience.gain  # of a question, on average
         self._pause = 0 if self._pays else LONGEST_PAUSE // 2
         self._rest = self._pause  # steps left of this pause
         gained = min(MOST_ALLOWANCE, ALLOWANCE * (1 + self._gain))
@@ -387,6 +382,8 @@ class Speculation:
 
     def end(self) -> None:
         """Stop guessing."""
+        if not self._begun:
+            self._experience.forget()
         if self.model is not None:
             self.model.end()
 
