@@ -17,7 +17,7 @@ from aleator.generate import speculative as speculation
 from aleator.generate.draft_heads import COUNTED, MOST_MISSED, RATES, HeadDrafts, HeadText
 from aleator.generate.speculative import Draft, Speculation
 from aleator.models import draft_head
-from aleator.models.draft_head import MOST_NEW, MTP
+from aleator.models.draft_head import BUNDLED, BUNDLED_NEW, MOST_NEW, MTP
 from aleator.models.hub.bundled import bundled_head
 from aleator.samplers import Dist, Greedy, Penalties, SamplerChain
 from tests.generate.test_speculation import OPTIONS, REPEATING
@@ -56,7 +56,7 @@ def guesses(text: HeadText, tokens: list[int], n: int = 4, least: float = 0.0) -
 
 @pytest.fixture(scope="module")
 def bundled() -> aleator.LanguageModel:
-    return aleator.load(n_threads=1, model_draft=str(bundled_head()))
+    return aleator.load(n_threads=1, model_draft=BUNDLED)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -219,17 +219,28 @@ def test_of_a_long_text_the_last_states_are_held(bundled: aleator.LanguageModel)
     for at in range(0, 1500, 500):
         made.add_hidden(at, rows[at : at + 500])
     made.add_hidden(1500, rows[:100])
-    assert len(made.begin([5] * 1601)) == MOST_NEW
+    assert len(made.begin([5] * 1601)) == BUNDLED_NEW
     held = np.concatenate(made.waiting)[:, 0, 0]
-    assert held.tolist() == [*range(100 - MOST_NEW, 100)]
+    assert held.tolist() == [*range(100 - BUNDLED_NEW, 100)]
     made.add_hidden(1600, rows[:20])
-    assert len(made.begin([5] * 1621)) == MOST_NEW
+    assert len(made.begin([5] * 1621)) == BUNDLED_NEW
     held = np.concatenate(made.waiting)[:, 0, 0]
-    assert held.tolist() == [*range(120 - MOST_NEW, 100), *range(20)]
+    assert held.tolist() == [*range(120 - BUNDLED_NEW, 100), *range(20)]
     made.add_hidden(0, rows[:7])  # another text
     assert len(made.begin([5] * 8)) == 7
     made.add_hidden(7, rows)
-    assert len(made.begin([5] * 1508)) == MOST_NEW
+    assert len(made.begin([5] * 1508)) == BUNDLED_NEW
+
+
+def test_a_head_of_another_model_is_shown_long_prompts(tmp_path: Path) -> None:
+    """It may have learnt to look far back, and is cheap beside a large model."""
+    write_eagle3(tmp_path)
+    made = text_of(aleator.load(n_threads=1, model_draft=str(tmp_path)))
+    made.add_hidden(0, np.ones((MOST_NEW + 9, 3, 256), np.float32))
+    tokens = [5] * (MOST_NEW + 10)
+    assert len(made.begin(tokens)) == MOST_NEW == 1024
+    assert guesses(made, tokens)
+    assert made.sure == MOST_NEW
 
 
 def test_states_that_wait_do_not_keep_those_of_other_texts(bundled: aleator.LanguageModel) -> None:
@@ -251,12 +262,12 @@ def test_after_a_pause_a_head_is_shown_the_last_tokens_only(
     for at in range(100, 160):
         made.add_hidden(at, rows[:1])
     assert len(made.begin([5] * 161)) == MOST_MISSED
-    assert made.sure == MOST_NEW  # what it was shown before stays
+    assert made.sure == BUNDLED_NEW  # what it was shown before stays
     guesses(made, [5] * 161, 2)
-    assert made.sure == MOST_NEW + MOST_MISSED
+    assert made.sure == BUNDLED_NEW + MOST_MISSED
     made.add_hidden(200, rows[:2])  # some were not even kept
     assert len(made.begin([5] * 203)) == 2
-    assert made.sure == MOST_NEW + MOST_MISSED
+    assert made.sure == BUNDLED_NEW + MOST_MISSED
     made.add_hidden(100, rows[:2])  # a context shift
     assert made.sure == 0
 
@@ -280,6 +291,27 @@ def test_a_heads_cells_serve_the_next_text(
     assert len(makes) <= 1  # an earlier test may have made them
     assert texts[0].tokens == texts[1].tokens == texts[2].tokens
     assert texts[1].stats.draft_n_accepted == texts[2].stats.draft_n_accepted > 0
+
+
+def test_cells_of_several_texts_are_not_kept(
+    bundled: aleator.LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of an engine that has ended may be large."""
+    makes = list[Any]()
+
+    def cache(*given: Any) -> KVCache:
+        makes.append(given)
+        return KVCache(*given)
+
+    monkeypatch.setattr(draft_head, "KVCache", cache)
+    for _ in range(2):
+        made = text_of(bundled, 2)
+        for end in (2, 3):  # one context's serve its next text
+            made.add_hidden(0, np.ones((end - 1, 3, 256), np.float32))
+            assert guesses(made, [5] * end)
+            made.end()
+            assert made.shared.free == [0, 1]
+    assert len(makes) == 2
 
 
 @pytest.mark.parametrize("numerics", ["portable", "llama.cpp"])

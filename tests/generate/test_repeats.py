@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -198,6 +199,32 @@ def test_texts_of_a_temperature_share_what_guesses_gained() -> None:
         assert state.speculation.rests() == (temperature > 0)
 
 
+@pytest.mark.parametrize("spec_type", ["ngram", "draft"])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_no_text_depends_on_what_guesses_gained(temperature: float, spec_type: str) -> None:
+    model = aleator.load(model_draft="bundled", n_threads=1)
+    wanted: Any = {"max_tokens": 70, "temperature": temperature, "seed": 3}
+    for prompt in ("", "R", "a b c d " * 12):
+        plain = model.generate(prompt, **wanted)
+        assert plain.wait()
+        for gain in (-2.0, 9.0):  # of the next text
+            made = model.generate(prompt, spec_type=spec_type, **wanted)
+            assert made.wait()
+            assert made.tokens == plain.tokens
+            assert made.chain.state_write() == plain.chain.state_write()
+            model.request_states._experience[spec_type, temperature].gain = gain
+
+
+def test_what_guesses_gained_is_remembered_of_few_temperatures() -> None:
+    """Clients choose them, each another one."""
+    model = aleator.load(n_threads=1)
+    made = model.generate("A", max_tokens=1, spec_type="ngram").request
+    for step in range(1000):
+        params = made.params.replace(temperature=0.001 * 1.1**step)
+        model.request_states.make([replace(made, params=params)])
+    assert len(model.request_states._experience) <= 21
+
+
 def test_other_drafters_are_asked_alone() -> None:
     class Always:
         def draft(self, tokens: Any, n: int) -> list[int]:
@@ -223,7 +250,7 @@ def test_nothing_is_asked_for_a_while_where_nothing_pays() -> None:
     made, costs = Speculation(Head(), 8, 100), measured()
     assert made.n_guesses(9, 1, costs)
     assert not made.rests()
-    for _ in range(9):
+    for _ in range(10):
         made.learn(1, 0)
     account = made._account
     assert not made.n_guesses(9, 1, costs)

@@ -148,6 +148,45 @@ def test_pauses_end_where_guesses_pay_again() -> None:
     assert experience.gain > 0
 
 
+@pytest.mark.parametrize(
+    ("seconds", "least", "most"), [(0.5 * SHARE, 200, 200), (2 * SHARE, 2, 20)]
+)
+def test_a_drafter_that_seldom_finds_anything_but_costs_little_is_always_asked(
+    seconds: float, least: int, most: int
+) -> None:
+    """As n-grams beside a large model: a pause would miss what repeats itself."""
+    costs, experience = Costs(), Experience(0.0)
+    costs.observe(1, 0, 1.0)
+    for _ in range(2):  # also where another text has found nothing
+        made, asked = Speculation(Oracle([]), 8, 100, experience), 0
+        for _ in range(200):
+            if not made.rests() and made.n_guesses(99, 1, costs):
+                asked += 1
+                made.observe(0, seconds)
+        assert least <= asked <= most
+
+
+@pytest.mark.parametrize(("right", "least", "most"), [(True, 40, 100), (False, 0, 10)])
+def test_texts_shorter_than_the_first_pause_are_guessed_again(
+    right: bool, least: int, most: int
+) -> None:
+    """One bad text, or one client's, must not end the guesses of all later ones."""
+    costs, experience, guessed = Costs(), Experience(-2.0), 0
+    costs.observe(1, 0, 1.0)
+    for _ in range(200):
+        made, asked = Speculation(Oracle([]), 8, 100, experience), 0
+        for _ in range(LONGEST_PAUSE // 4):
+            n = 0 if made.rests() else made.n_guesses(99, 1, costs)
+            costs.observe(1, n, 1.0 + 0.2 * n)
+            if n:
+                made.observe(n, 0.0)
+                made.learn(n, n * right)
+                asked += 1
+        guessed += asked > 0
+        made.end()
+    assert least <= guessed <= most
+
+
 def test_hidden_states_of_a_pause_are_left_out_but_the_last() -> None:
     class Head(Guesser):
         def __init__(self) -> None:

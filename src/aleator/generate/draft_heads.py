@@ -11,7 +11,7 @@ import aleator._native as _native
 from aleator.core.arrays import Floats
 from aleator.core.threads import pool as thread_pool
 from aleator.generate.speculative import Draft, Drafts, Guesser
-from aleator.models.draft_head import MOST_GUESSES, MOST_NEW, WINDOW, DraftHead
+from aleator.models.draft_head import MOST_GUESSES, WINDOW, DraftHead
 from aleator.samplers import SamplerChain
 
 MOST_MISSED = 8
@@ -33,8 +33,8 @@ class HeadDrafts(Drafts):
     ) -> None:
         self._head, self._n_texts, self._n_tokens = head, n_texts, n_tokens
         self._n_threads, self._process, self._turn = n_threads, os.getpid(), Lock()
-        self.free = list(range(n_texts))
-        self._made: _native.DraftHead | None = None  # from the first guess to the last text's end
+        self.free, self.most_new = list(range(n_texts)), head.most_new
+        self._made: _native.DraftHead | None = None  # by the first guess
 
     def model(self, chain: SamplerChain) -> HeadText:
         """See :class:`Drafts`."""
@@ -73,11 +73,11 @@ class HeadDrafts(Drafts):
             draft.found += tokens
 
     def leave(self, place: int) -> None:
-        """Give a text's place back, and with the last one the head's cells, unless guesses are being made."""
+        """Give a text's place back; cells of one text alone serve the next context, unless they are in use."""
         self.free.append(place)
-        if self._made is None or not self._turn.acquire(blocking=False):
+        if self._n_texts > 1 or not self._turn.acquire(blocking=False):
             return
-        if len(self.free) == self._n_texts:
+        if self._made is not None:
             self._head.give_back(self._n_texts, self._n_tokens, self._made)
             self._made = None
         self._turn.release()
@@ -87,8 +87,8 @@ class HeadText(Guesser):
     """One text's place with a head, and how often its guesses of each kind were right.
 
     Each position of the place has the hidden state of a token of the text and the token after that.  Tokens
-    that it was not shown are left out: those of a cached prompt, all but the last :data:`MOST_NEW` of a longer
-    one, and :data:`MOST_MISSED` says which else.
+    that it was not shown are left out: those of a cached prompt, all but the last :attr:`HeadDrafts.most_new`
+    of a longer one, and :data:`MOST_MISSED` says which else.
 
     Attributes:
         place: its number; -1: none was given yet, or none was left.
@@ -118,7 +118,7 @@ class HeadText(Guesser):
             self._forget()
             if pos < self._end:
                 self.sure = 0
-        most = MOST_MISSED if self.sure else MOST_NEW
+        most = MOST_MISSED if self.sure else self.shared.most_new
         self.waiting.append(hidden[-most:].copy())  # the others of the batch need not wait too
         self._end, self._n = pos + len(hidden), self._n + len(self.waiting[-1])
         while self._n > most:

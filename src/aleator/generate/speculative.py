@@ -197,13 +197,18 @@ class Experience:
         """Learn what a question gained."""
         self.gain += LASTING * (gain - self.gain)
 
+    def forget(self) -> None:
+        """Forget a part of the losses after a text that asked nothing, so that one like it will ask again."""
+        self.gain -= LASTING * min(0.0, self.gain)
+
 
 class Speculation:
     """Asks a drafter for as many tokens as are worth their rows, at most ``n_max``.
 
     It keeps an account, counted in tokens.  Each right guess adds one; rows and the drafter's time are
     subtracted, in units of a token's time without guesses.  The loss stays below :data:`MOST_ALLOWANCE` plus
-    :data:`SHARE` of the steps, however bad the guesses and whatever their rows cost.
+    :data:`SHARE` of the steps, however bad the guesses and whatever their rows cost, besides what the first
+    call takes above :data:`MOST_FIRST`.
 
     Where questions do not pay, pauses follow in which nothing is asked and nothing done.  ``experience`` says
     whether that was so in other texts, and learns from this one.
@@ -229,11 +234,10 @@ class Speculation:
         self._off, self._retry = 0, RETRY
         self._experience = experience or Experience()
         self._gain = self._experience.gain  # of a question, on average
-        pays = self._gain >= 0
-        self._pause = 0 if pays else LONGEST_PAUSE // 2
+        self._pause = 0 if self._pays else LONGEST_PAUSE // 2
         self._rest = self._pause  # steps left of this pause
         gained = min(MOST_ALLOWANCE, ALLOWANCE * (1 + self._gain))
-        self._account = gained if pays else LEAST_ALLOWANCE
+        self._account = gained if self._pays else LEAST_ALLOWANCE
         self._begun = False
         # Costs not yet subtracted: rows, and seconds of the drafter.
         self._unpaid_rows, self._unpaid = 0, 0.0
@@ -244,6 +248,11 @@ class Speculation:
     def likely(self) -> float:
         """See :class:`HitRate`."""
         return self._rate.likely
+
+    @property
+    def _pays(self) -> bool:
+        """Whether questions lose no more than a step's share, which asking in each step may cost."""
+        return self._gain >= -SHARE
 
     @property
     def looks_for_repeats(self) -> bool:
@@ -274,7 +283,7 @@ class Speculation:
                 self._rest = max(PAUSE, self._pause)
                 return 0
             n = 1
-        if self._gain < 0:
+        if not self._pays:
             n = min(n, TRIED)
         n = min(n, int(self._account / row))
         if n < 1:
@@ -323,9 +332,9 @@ class Speculation:
         gain = max(-MOST_LOST, gain)
         self._experience.learn(gain)
         self._gain += RECENT * (gain - self._gain)
-        if self._gain >= 0:
+        if self._pays:
             self._pause = 0
-        elif gain >= 0:
+        elif gain >= -SHARE:
             self._pause //= 2
         else:
             self._take_a_pause()
@@ -373,6 +382,8 @@ class Speculation:
 
     def end(self) -> None:
         """Stop guessing."""
+        if not self._begun:
+            self._experience.forget()
         if self.model is not None:
             self.model.end()
 

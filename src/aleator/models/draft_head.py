@@ -49,10 +49,12 @@ MTP_ARCHITECTURES = ("deepseek2", "glm4moe", "qwen35", "qwen35moe", "qwen3next")
 SMALLER = TENSOR_TYPES["Q8_0"]
 """What matrices of 16 bits of an EAGLE-3 head are stored in: rougher guesses in half the time."""
 
-WINDOW, MOST_NEW, MOST_GUESSES = 1024, 32, 64
-"""How many tokens a head sees, is newly shown at once, and guesses at once.
+WINDOW, MOST_NEW, MOST_GUESSES = 1024, 1024, 64
+"""How many tokens a head sees, is newly shown at once, and guesses at once."""
+BUNDLED_NEW = 32
+"""In place of :data:`MOST_NEW` for the bundled head, which guesses no better after more.
 
-To be shown a whole prompt would cost more than guesses may lose; the bundled head guesses no better then.
+Beside its small model they would cost more than guesses may lose.
 """
 CELLS = WINDOW + MOST_NEW + MOST_GUESSES
 """Of each text."""
@@ -65,6 +67,7 @@ class DraftHead:
         decoder: its layer, whose inputs are vectors.
         taps: the layers of the model whose inputs it is shown.
         parts: what it does around its layer; native code reads it by its names.
+        most_new: how many tokens it is newly shown at once.
     """
 
     decoder: NativeDecoder
@@ -77,6 +80,8 @@ class DraftHead:
     ``join`` the state (with ``normed_residual`` the normed one), the embedding and the normed state.  The next
     state is what it gives, normed by ``follow_norm`` if there is one; its logits are of the tokens ``ids``.
     """
+
+    most_new = MOST_NEW
 
     def __init__(self) -> None:
         self._spare: dict[tuple[int, int], _native.DraftHead] = {}
@@ -93,7 +98,7 @@ class DraftHead:
         return _native.DraftHead(step, SimpleNamespace(**self.parts, n_tokens=n_tokens), places)
 
     def give_back(self, places: int, n_tokens: int, made: _native.DraftHead) -> None:
-        """Keep what :meth:`over` made for the next texts; to make it takes as long as some tokens."""
+        """Keep what :meth:`over` made for the next context; to make it takes as long as some tokens."""
         self._spare = {(places, n_tokens): made}
 
 
@@ -115,6 +120,8 @@ def open_head(name: str, target: Decoder) -> DraftHead | None:
             f"is not ({target.device}, {target.dtype}): load it with device='cpu' and dtype='float32'",
         )
     head = MTPHead(target) if path is None else Eagle3Head(path, target)
+    if name == BUNDLED:
+        head.most_new = BUNDLED_NEW
     target.tap(head.taps)
     return head
 
