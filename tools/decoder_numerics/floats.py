@@ -39,7 +39,7 @@ def dot16(a: Floats, b: Floats) -> Floats:
 
 
 def products(w: Floats, x: Floats, bias: Floats | None = None) -> Floats:
-    """``x`` W^T + bias, float32 [T, out], for W in F32, F16 or BF16.
+    """``x`` W^T + bias, float32 [T, out], for W in F32 or F16, or made of floats with a scale.
 
     Args:
         w: W widened to float32 [out, in], which is exact.
@@ -49,6 +49,42 @@ def products(w: Floats, x: Floats, bias: Floats | None = None) -> Floats:
     """
     y = dot16(w, x[:, None])
     return y if bias is None else y + bias
+
+
+def rounded(x: Floats) -> Floats:
+    """Activations as a matrix in BF16 meets them: +0 below 2^-52 in magnitude, else the nearest bfloat16.
+
+    Of two as near it is the one whose last bit is 0.  Infinities stay, and so do NaNs.
+    """
+    kept = np.where(np.abs(x) < np.float32(2.0**-52), np.float32(0), x)
+    words = kept.view(np.uint32)
+    up = (words + np.uint32(0x7FFF) + (words >> np.uint32(16) & np.uint32(1))) & ~np.uint32(0xFFFF)
+    nearest: Floats = np.where(np.isnan(x), x, up.view(np.float32))
+    return nearest
+
+
+def in_pairs(x: Floats) -> Floats:
+    """Rows [..., n] in groups of 32, the last filled with zeros: of each first its 16 odd elements."""
+    n = x.shape[-1]
+    filled = np.zeros((*x.shape[:-1], -(-n // 32) * 32), np.float32)
+    filled[..., :n] = x
+    pairs = filled.reshape(*x.shape[:-1], -1, 16, 2)
+    return np.stack((pairs[..., 1], pairs[..., 0]), -2).reshape(filled.shape)
+
+
+def paired_products(w: Floats, x: Floats, bias: Floats | None = None) -> Floats:
+    """``x`` W^T + bias, float32 [T, out], for W in BF16: as ``products`` of rows in pairs.
+
+    A lane takes the second element of each pair first.  With weights of 0 or at least 2^-60 no product and no
+    sum is subnormal, so that instructions which count those as 0 may be used.
+
+    Args:
+        w: W widened to float32 [out, in], which is exact.
+        x: activations [T, in], which are rounded.
+        bias: [out], added last by one addition.
+
+    """
+    return products(in_pairs(w), in_pairs(rounded(x)), bias)
 
 
 def rms_norm(x: Floats, weight: Floats, eps: float) -> Floats:
