@@ -196,9 +196,7 @@ def _of_matrix(
         room_at = i.to(tl.int64)[:, None] * blocks * R + tl.arange(0, R)[None, :]
         own = (i[:, None] + tl.arange(0, R)[None, :]) >= 0
     elif low.dtype.element_ty.is_bf16():
-        made_pairs(
-            x, weight, shift, mean, by, times, room, taken, x_stride, n_in, chunks, NORM, T
-        )
+        made_pairs(x, weight, shift, mean, by, times, room, taken, x_stride, n_in, chunks, NORM, T)
         x, tokens = room, places(0, chunks * 64, T, T)
         tl.debug_barrier()
     elif NORM != "" or times is not None:

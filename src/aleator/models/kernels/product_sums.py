@@ -48,8 +48,8 @@ def rounded(value, N: tl.constexpr, BLOCK: tl.constexpr):
 def in_pairs(value, column, n_in, N: tl.constexpr):
     """Elements ``column`` of rows of ``n_in`` as bfloat16, two to a word: [N, W] -> int32 [N, W / 2].
 
-    Magnitudes below 2^-52 become +0.  Zeros fill the last group of 32 elements; elements behind it are -0: their
-    products with zeros leave every sum unchanged.
+    Magnitudes below 2^-52 become +0.  Zeros fill the last group of 32 elements.  Elements behind it are -0:
+    their products with zeros leave every sum unchanged.
     """
     bits = bfloat16_bits(value)
     bits = tl.where(tl.abs(value) < _SMALL, 0, bits & 0xFFFF)
