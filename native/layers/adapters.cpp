@@ -85,7 +85,7 @@ void Adapters::lower(const LowRank& given, const AdaptedRun& run, int64_t begin,
   const int64_t end = std::min(begin + rows_at_once, a.out), apart = run.step * rank_;
   const Input own{.x = x.x + run.row * x.stride, .stride = x.stride, .tokens = run.rows};
   low += run.entry * rank_;
-  linear_rows_(a, begin, end, own, low, apart);
+  float_rows_(a, begin, end, own, low, apart);
   const float scale = run.scale * given.factor;
   for (int64_t t = 0; t < run.rows; t++)
     for (int64_t j = begin; j < end; j++) low[t * apart + j] *= scale;

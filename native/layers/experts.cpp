@@ -82,15 +82,11 @@ void Experts::group(const Mixture& m, const Adapters& adapters) {
   if (m.shared.gate.data) add(m.shared, 0, tokens_);
   if (adapters.any())
     for (Group& g : groups_) adapt(g, m, adapters);
-  const Weights &gate = m.experts[0].gate, &down = m.experts[0].down;
-  if (gathers(m)) {
-    small_.resize(n, gate.in, 32);
-    if (gate.in % 256 == 0) large_.resize(n, gate.in, 256);
-  }
-  hidden_.resize(n, down.in, block_shape(down.type).elements == 256 ? 256 : 32);
+  const Expert& any = m.experts[0];
+  if (gathers(m)) gathered_forms_.resize(n, any.gate.in, forms_of({&any.gate, &any.up}));
+  hidden_.resize(n, any.down.in, forms_of({&any.down}));
   const Weights& last = m.shared.down;
-  if (last.data)
-    shared_hidden_.resize(tokens_, last.in, block_shape(last.type).elements == 256 ? 256 : 32);
+  if (last.data) shared_hidden_.resize(tokens_, last.in, forms_of({&last}));
 }
 
 // The adapters of a group's rows, if they change its expert.
@@ -148,12 +144,9 @@ void Experts::gather(int thread, Pool& pool, const Mixture& m, const Input& x) {
       std::copy_n(x.x + t * x.stride, n_embd_, row);
     if (m.weighs_input) {
       for (int64_t i = 0; i < n_embd_; i++) row[i] *= weights_[choice];
-      if (forms.small) small_.round(slot, row);
-      if (forms.large) large_.round(slot, row);
-      return;
+      return gathered_forms_.round(slot, row);
     }
-    if (forms.small) small_.copy(slot, x.small, t);
-    if (forms.large) large_.copy(slot, x.large, t);
+    gathered_forms_.copy(slot, x, t);
   });
 }
 
@@ -184,8 +177,8 @@ void Experts::activate(int thread, Products& products, const Mixture& m, const I
                  end - begin);
   });
   const int64_t slots = tokens_ * m.routing.n_used, ff = m.n_ff(), wide = m.shared.gate.out;
-  const bool own = in_blocks(m.experts[0].down.type);
-  const bool other = m.shared.down.data && in_blocks(m.shared.down.type);
+  const bool own = forms_of({&m.experts[0].down}).rounded();
+  const bool other = m.shared.down.data && forms_of({&m.shared.down}).rounded();
   if (!own && !other) return;
   pool.each(thread, slots + (other ? tokens_ : 0), [&](int64_t row) {
     if (row >= slots)
@@ -197,15 +190,18 @@ void Experts::activate(int thread, Products& products, const Mixture& m, const I
 
 Input Experts::input(const Mixture& m, const Group& g, const Input& x) const {
   if (g.expert == &m.shared || !gathers(m)) return x;
-  return {&gathered_[g.first * n_embd_], n_embd_, g.tokens, small_.view(g.first, g.tokens),
-          large_.view(g.first, g.tokens)};
+  Input own{.x = &gathered_[g.first * n_embd_], .stride = n_embd_, .tokens = g.tokens};
+  gathered_forms_.give(own, g.first);
+  return own;
 }
 
 Input Experts::hidden(const Mixture& m, const Group& g) const {
   const bool shared = g.expert == &m.shared;
   const int64_t ff = g.expert->gate.out;
-  const Rounded rows = (shared ? shared_hidden_ : hidden_).view(g.first, g.tokens);
-  return {&(shared ? shared_gate_ : gate_)[g.first * ff], ff, g.tokens, rows, rows};
+  const float* gate = &(shared ? shared_gate_ : gate_)[g.first * ff];
+  Input x{.x = gate, .stride = ff, .tokens = g.tokens};
+  (shared ? shared_hidden_ : hidden_).give(x, g.first);
+  return x;
 }
 
 // Back to the width, and what a token's experts give, best first, in one sum.

@@ -83,7 +83,7 @@ class Experts {
   int64_t units_ = 0, units_down_ = 0;
   std::vector<float> gathered_, gate_, up_, down_, shared_gate_, shared_up_, shared_down_, out_;
   std::vector<float> ones_;  // in place of up, where there is none
-  RoundedRows small_, large_, hidden_, shared_hidden_;
+  FormedRows gathered_forms_, hidden_, shared_hidden_;
 };
 
 }  // namespace aleator

@@ -66,14 +66,13 @@ const float* LatentHeads::outputs(int thread, Products& products, const LatentLa
 void LatentHeads::each_head(int thread, Pool& pool, const std::vector<Weights>& matrices,
                             const float* from, int64_t from_dim, float* to, int64_t to_dim) {
   const int64_t heads = int64_t(matrices.size()), in = matrices[0].in;
-  const bool rounds = in_blocks(matrices[0].type);
-  if (rounds) {
-    const int64_t block = block_shape(matrices[0].type).elements;
-    if (thread == 0) rounded_.resize(tokens_ * heads, in, block == 256 ? 256 : 32);
+  const Forms forms = forms_of({&matrices[0]});
+  if (forms.rounded()) {
+    if (thread == 0) formed_.resize(tokens_ * heads, in, forms);
     pool.barrier();
     pool.each(thread, tokens_ * heads, [&](int64_t row) {
       const int64_t h = row / tokens_, t = row % tokens_;
-      rounded_.round(row, from + (t * heads + h) * from_dim);
+      formed_.round(row, from + (t * heads + h) * from_dim);
     });
   }
   const int64_t per_head = units(matrices[0], tokens_);
@@ -82,7 +81,7 @@ void LatentHeads::each_head(int thread, Pool& pool, const std::vector<Weights>& 
     const Weights& w = matrices[h];
     const int64_t begin = unit % per_head * rows, end = std::min(w.out, begin + rows);
     Input x{.x = from + h * from_dim, .stride = heads * from_dim, .tokens = tokens_};
-    if (rounds) x.small = x.large = rounded_.view(h * tokens_, tokens_);
+    if (forms.rounded()) formed_.give(x, h * tokens_);
     product_rows(w, begin, end, x, to + h * to_dim, heads * to_dim);
   });
 }

@@ -44,7 +44,7 @@ class LatentHeads {
 
   int64_t tokens_ = 0;
   std::vector<float> low_, queries_, compressed_, normed_, expanded_, outputs_;
-  RoundedRows rounded_;
+  FormedRows formed_;
 };
 
 }  // namespace aleator

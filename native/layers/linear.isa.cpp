@@ -1,17 +1,20 @@
 #include "layers/linear.hpp"
 
+#include <algorithm>
 #include <array>
 #include <type_traits>
 #include <utility>
 
 #include "layers/lanes16.hpp"
+#include "layers/pair_dots.hpp"
+#include "layers/pairs.hpp"
 #include "layers/scaled.hpp"
+#include "layers/tile_sums.hpp"
 
 namespace aleator::ALEATOR_ISA {
 
 // One kernel for any number of tokens: a tile of rows of W and rows of x, read side by side along
 // their elements, each pair with sixteen lanes of its own. As many pairs as there are registers.
-constexpr int tile_rows = 4;
 #if defined(ALEATOR_ISA_v4) || defined(__aarch64__)
 constexpr int tile_tokens = 6;
 #else
@@ -38,16 +41,18 @@ constexpr int64_t least_widened = widened_first<Read>          ? 1
                                   : Read::type == Stored::bf16 ? 10
                                                                : 16;
 
-// Elements [0, end) of a row as float32.
+// Elements [0, end) of a row as float32; in blocks whole ones, zeros after the last element.
 template <class Read>
 static void widen(const uint8_t* p, int64_t end, float* y) {
   int64_t i = 0;
-  if constexpr (scaled(Read::type)) {
-    for (; i < end; i += Read::step) {
-      const typename Read::Block block(p + Read::bytes(i));
+  if constexpr (Grouped<Read>) {
+    const auto group = [&](const uint8_t* at) {
+      const typename Read::Block block(at);
 #pragma GCC unroll 4
       for (int j = 0; j < Read::step; j += 16) store16(y + i + j, block.sixteen(j));
-    }
+    };
+    for (; i + Read::step <= end; i += Read::step) group(p + Read::bytes(i));
+    if (i < end) group(Filled<Read>(p + Read::bytes(i), end - i).bytes);
   } else {
     for (; i + 16 <= end; i += 16) store16(y + i, load16_as<Read>(p, i));
     if (i < end) store16(y + i, load16_as<Read>(p, i, end - i), end - i);
@@ -62,38 +67,6 @@ static inline vf loaded_once(vf v) {
   asm("" : "+x"(v));
 #endif
   return v;
-}
-
-// A tile's sums, to which the bias is added last.
-template <int R, int T>
-static inline void finish(const v16 (*total)[R], const float* bias, float* y, int64_t y_stride) {
-  if constexpr (R == 4) {
-    const v4 b = bias ? load_as<v4>(bias) : v4{};
-    const auto put = [&](int t, v4 sums) {
-      if (bias) sums += b;
-      std::memcpy(y + t * y_stride, &sums, sizeof sums);
-    };
-    int t = 0;
-    if constexpr (T >= 4) {
-      const v16 sums = sums16({total[0][0], total[0][1], total[0][2], total[0][3],  //
-                               total[1][0], total[1][1], total[1][2], total[1][3],  //
-                               total[2][0], total[2][1], total[2][2], total[2][3],  //
-                               total[3][0], total[3][1], total[3][2], total[3][3]});
-      float out[16];
-      store16(out, sums);
-      for (; t < 4; t++) put(t, load_as<v4>(out + 4 * t));
-    }
-#pragma GCC unroll 4
-    for (; t < T; t++) put(t, sums16(total[t][0], total[t][1], total[t][2], total[t][3]));
-  } else {
-#pragma GCC unroll 4
-    for (int t = 0; t < T; t++)
-#pragma GCC unroll 4
-      for (int r = 0; r < R; r++) {
-        const float sum = sum16(total[t][r]);
-        y[t * y_stride + r] = bias ? sum + bias[r] : sum;
-      }
-  }
 }
 
 // Adds n elements of R rows of W times T rows of x to `from`, or to zeros. The first tile of these
@@ -147,19 +120,29 @@ static inline __attribute__((always_inline)) void add_tile(const uint8_t* w, int
       each_sum([&](vf& sum, int t, int r, int k) { sum = from[t][r].part[k]; });
     else
       each_sum([](vf& sum, int, int, int) { sum = vf{}; });
-    if constexpr (scaled(Read::type)) {
-      for (int64_t i = 0; i < n; i += Read::step) {
-        if (first && part == 0) ask(i);
+    int64_t i = 0;
+    if constexpr (Grouped<Read>) {
+      const auto group = [&](auto&& at) __attribute__((always_inline)) {
         const auto blocks = [&]<int... r>(std::integer_sequence<int, r...>) {
-          return std::array{typename Read::Block(w + r * row_bytes + Read::bytes(i))...};
+          return std::array{typename Read::Block(at(r))...};
         }(std::make_integer_sequence<int, R>());
 #pragma GCC unroll 4
         for (int j = 0; j < Read::step; j += 16)
           step([&](int r) { return blocks[r].sixteen(j); },
                [&](const float* p) { return load16(p + i + j); });
+      };
+      for (; i + Read::step <= n; i += Read::step) {
+        if (first && part == 0) ask(i);
+        group([&](int r) { return w + r * row_bytes + Read::bytes(i); });
       }
+      if constexpr (!scaled(Read::type))  // those are whole blocks
+        if (i < n) {
+          std::array<Filled<Read>, R> last;
+          for (int r = 0; r < R; r++)
+            last[r] = Filled<Read>(w + r * row_bytes + Read::bytes(i), n - i);
+          group([&](int r) { return last[r].bytes; });
+        }
     } else {
-      int64_t i = 0;
       for (; i + 16 <= n; i += 16) {
         if (first && part == 0 && i % Read::step == 0) ask(i);
         step([&](int r) { return load16_as<Read>(w + r * row_bytes, i); },
@@ -222,7 +205,8 @@ static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t firs
   const int64_t chunk = chunks == 1 ? w.in : ((w.in + chunks - 1) / chunks + 63) / 64 * 64;
   for (int64_t begin = 0; begin < w.in; begin += chunk) {
     const int64_t n = w.in - begin < chunk ? w.in - begin : chunk;
-    const auto products = [&]<class From>(From, const auto* rows, int64_t row_bytes, auto asks) {
+    const auto products = [&]<class From>(From, const auto* rows, int64_t row_bytes, int64_t n,
+                                          auto asks) {
       each_tile(tokens, [&](auto count, int64_t t, auto head) {
         // A pass for each half of the lanes would cost more than it saves where a tile is small.
         constexpr int at_once = parts16 > 1 && count() == 2 ? 2 : tile_rows;
@@ -231,7 +215,7 @@ static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t firs
                    row_bytes,
                    n,
                    begin == 0,
-                   begin + n == w.in,
+                   begin + n >= w.in,
                    {}};
           if constexpr (head() && asks()) {
             of.asked = Asking(w, at_once, tokens)(row + r);
@@ -250,7 +234,8 @@ static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t firs
     };
     const uint8_t* rows = w.data + row * w.row_bytes + Read::bytes(begin);
     if (!widened) {
-      if constexpr (least_widened<Read> > 1) products(Read(), rows, w.row_bytes, std::true_type());
+      if constexpr (least_widened<Read> > 1)
+        products(Read(), rows, w.row_bytes, n, std::true_type());
     } else if constexpr (may_widen<Read>) {
       for (int r = 0; r < tile_rows; r++) {
         const uint8_t* p = rows + r * w.row_bytes;
@@ -258,7 +243,8 @@ static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t firs
           __builtin_prefetch(p + 16 * w.row_bytes + i, 0, 2);
         widen<Read>(p, n, wide[r]);
       }
-      products(ReadF32(), wide, sizeof wide[0], std::false_type());
+      const int64_t all = Grouped<Read> ? (n + Read::step - 1) / Read::step * Read::step : n;
+      products(ReadF32(), wide, sizeof wide[0], all, std::false_type());
     }
   }
 }
@@ -292,13 +278,18 @@ template <class Read, int T>
   return row;
 }
 
+// How many tokens of a product one row of W after another meets.
+static int64_t near_tokens(int64_t elements) {
+  const int64_t most = near_elements / elements / tile_tokens * tile_tokens;
+  return most < 2 * tile_tokens    ? 2 * tile_tokens
+         : most > most_near_tokens ? most_near_tokens
+                                   : most;
+}
+
 template <class Read>
 static void product(const Weights& w, int64_t begin, int64_t end, const Input& in, float* y,
                     int64_t y_stride) {
-  const int64_t most = near_elements / w.in / tile_tokens * tile_tokens;
-  const int64_t near = most < 2 * tile_tokens    ? 2 * tile_tokens
-                       : most > most_near_tokens ? most_near_tokens
-                                                 : most;
+  const int64_t near = near_tokens(w.in);
   for (int64_t first = 0; first < in.tokens; first += near) {
     const int64_t tokens = in.tokens - first < near ? in.tokens - first : near;
     int64_t row = begin;
@@ -320,24 +311,66 @@ static void product(const Weights& w, int64_t begin, int64_t end, const Input& i
   }
 }
 
-// Calls f(Read{}) for a type that is multiplied with floats.
-template <class F>
-static inline void with_factors(Stored type, F&& f) {
-  with_one_of<ReadF32, ReadF16, ReadBF16, ReadF8, ReadNF4>(type, f);
+#if defined(ALEATOR_ISA_v4)
+// Rows of W in BF16 by AVX512-BF16, or, with a small weight among them, by fused multiply-adds; the
+// first row that is left.
+static int64_t product_by_dots(const Weights& w, int64_t begin, int64_t end, const Paired& x,
+                               const Input& in, float* y, int64_t y_stride) {
+  const int64_t near = near_tokens((w.in + 1) / 2);  // which are half as large
+  const Asking asking(w, tile_rows, in.tokens);
+  int64_t row = begin;
+  for (int64_t first = 0; first < in.tokens; first += near) {
+    const int64_t tokens = std::min(near, in.tokens - first);
+    for (row = begin; row + tile_rows <= end;) {
+      const int64_t until = tokens <= tile_tokens ? end : row + tile_rows;
+      int64_t done = row;
+      each_tile(tokens, [&](auto count, int64_t t, auto head) {
+        const int64_t to = head() ? until : done;
+        const int64_t after =
+            dots<count(), head()>(w, row, to, asking, x.halves + (first + t) * x.stride, x.stride,
+                                  y + (first + t) * y_stride, y_stride);
+        if (head()) done = after;
+      });
+      row = done;
+      if (row + tile_rows > until) continue;
+      rows_of<ReadPairs>(w, row, in, first, tokens, y, y_stride);
+      row += tile_rows;
+    }
+  }
+  return row;
+}
+#endif
+
+// Rows of W in BF16.
+static void product_of_pairs(const Weights& w, int64_t begin, int64_t end, const Input& x, float* y,
+                             int64_t y_stride) {
+  const Input in{.x = x.pairs.floats, .stride = x.pairs.stride, .tokens = x.tokens};
+#if defined(ALEATOR_ISA_v4)
+  if (x.pairs.halves && x.tokens > 1)
+    begin = product_by_dots(w, begin, end, x.pairs, in, y, y_stride);
+#endif
+  product<ReadPairs>(w, begin, end, in, y, y_stride);
 }
 
 void linear_rows(const Weights& w, int64_t begin, int64_t end, const Input& x, float* y,
                  int64_t y_stride) {
+  if (w.type == Stored::bf16) return product_of_pairs(w, begin, end, x, y, y_stride);
   if (in_blocks(w.type))
     return block_rows(w, begin, end, block_shape(w.type).elements == 32 ? x.small : x.large, y,
                       y_stride);
-  with_factors(w.type, [&](auto read) { product<decltype(read)>(w, begin, end, x, y, y_stride); });
+  with_one_of<ReadF32, ReadF16, ReadF8, ReadNF4>(
+      w.type, [&](auto read) { product<decltype(read)>(w, begin, end, x, y, y_stride); });
+}
+
+void float_rows(const Weights& w, int64_t begin, int64_t end, const Input& x, float* y,
+                int64_t y_stride) {
+  with_floats(w.type, [&](auto read) { product<decltype(read)>(w, begin, end, x, y, y_stride); });
 }
 
 void read_row(const Weights& w, int64_t row, float* y) {
   if (in_blocks(w.type)) return read_block_row(w, row, y);
-  with_factors(w.type,
-               [&](auto read) { widen<decltype(read)>(w.data + row * w.row_bytes, w.in, y); });
+  with_one_of<ReadF32, ReadF16, ReadBF16, ReadF8, ReadNF4>(
+      w.type, [&](auto read) { widen<decltype(read)>(w.data + row * w.row_bytes, w.in, y); });
 }
 
 }  // namespace aleator::ALEATOR_ISA

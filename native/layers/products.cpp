@@ -6,22 +6,6 @@
 
 namespace aleator {
 
-void RoundedRows::resize(int64_t tokens, int64_t in, int64_t block) {
-  in_ = in, block_ = block;
-  const size_t n = size_t(tokens * in);
-  if (q_.size() < n) q_.resize(n), d_.resize(n / 32), sums_.resize(n / 16);
-}
-void RoundedRows::round(int64_t token, const float* x) {
-  const int64_t at = token * in_;
-  round_row_(x, in_, block_, &q_[at], &d_[at / block_], &sums_[at / 16]);
-}
-void RoundedRows::copy(int64_t to, const Rounded& rows, int64_t from) {
-  const int64_t there = from * in_, here = to * in_;
-  std::copy_n(rows.q + there, in_, &q_[here]);
-  std::copy_n(rows.d + there / block_, in_ / block_, &d_[here / block_]);
-  std::copy_n(rows.sums + there / 16, in_ / 16, &sums_[here / 16]);
-}
-
 void Products::prepare(Pool& pool, int64_t tokens, int64_t n_embd, Norm norm, float eps,
                        float scale) {
   pool_ = &pool, tokens_ = tokens, n_embd_ = n_embd, norm_ = norm, eps_ = eps, scale_ = scale;
@@ -35,28 +19,24 @@ template <class Row>
 Input Products::forms(int thread, int64_t in, int64_t tokens, Forms forms, const float* rows,
                       int64_t stride, Row&& row) {
   const bool few = tokens <= few_rounded;
-  RoundedRows& small = few ? own_[thread].small : small_;
-  RoundedRows& large = few ? own_[thread].large : large_;
+  FormedRows& formed = few ? own_[thread].formed : formed_;
   const auto finish = [&](int64_t t) {
     row(t);
-    if (forms.small) small.round(t, rows + t * stride);
-    if (forms.large) large.round(t, rows + t * stride);
-  };
-  const auto make_room = [&] {
-    if (forms.small) small.resize(tokens, in, 32);
-    if (forms.large) large.resize(tokens, in, 256);
+    if (forms.rounded()) formed.round(t, rows + t * stride);
   };
   if (few) {
-    make_room();
+    if (forms.rounded()) formed.resize(tokens, in, forms);
     for (int64_t t = 0; t < tokens; t++) finish(t);
   } else {
-    if (forms.small || forms.large) {
-      if (thread == 0) make_room();
+    if (forms.rounded()) {
+      if (thread == 0) formed.resize(tokens, in, forms);
       pool_->barrier();
     }
     pool_->each(thread, tokens, finish);
   }
-  return {rows, stride, tokens, small.view(tokens), large.view(tokens)};
+  Input x{.x = rows, .stride = stride, .tokens = tokens};
+  if (forms.rounded()) formed.give(x);
+  return x;
 }
 
 Input Products::input(int thread, const float* x, int64_t stride, int64_t in, Forms forms) {
@@ -66,7 +46,7 @@ Input Products::input(int thread, const float* x, int64_t stride, int64_t in, Fo
     return this->forms(thread, in, tokens_, forms, apart_.data(), apart(in),
                        [&](int64_t t) { std::copy_n(x + t * stride, in, &apart_[t * apart(in)]); });
   }
-  if (!forms.small && !forms.large) return {.x = x, .stride = stride, .tokens = tokens_};
+  if (!forms.rounded()) return {.x = x, .stride = stride, .tokens = tokens_};
   return this->forms(thread, in, tokens_, forms, x, stride, [](int64_t) {});
 }
 

@@ -117,15 +117,13 @@ class Products {
   // Of few tokens each thread makes the forms for itself: less work than waiting for another.
   struct Own {
     std::vector<float> normed;
-    RoundedRows small, large;
+    FormedRows formed;
   };
-  // Rows a multiple of 4 KiB apart would push each other out of the caches.
-  static int64_t apart(int64_t n) { return n % 1024 ? n : n + 16; }
   template <class Row>
   Input forms(int thread, int64_t in, int64_t tokens, Forms forms, const float* rows,
               int64_t stride, Row&& row);
   std::vector<Own> own_;
-  RoundedRows small_, large_;  // of many tokens
+  FormedRows formed_;  // of many tokens
 };
 
 }  // namespace aleator

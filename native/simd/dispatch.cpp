@@ -49,6 +49,17 @@ Isa isa() {
   return chosen;
 }
 
+bool bfloat16_products() {
+#if defined(__x86_64__)
+  const char* asked = std::getenv("ALEATOR_ISA");
+  static const bool has = isa() == Isa::v4 && __builtin_cpu_supports("avx512bf16") &&
+                          !(asked && !std::strcmp(asked, "v4"));
+  return has;
+#else
+  return false;
+#endif
+}
+
 bool isa_compiled() { return round_row_; }
 
 }  // namespace aleator

@@ -21,6 +21,7 @@ from aleator.cache.formats import pieces
 from aleator.core.errors import CacheFull
 from aleator.generate import prompt_tiers, tiered_prefixes
 from aleator.generate.completion import OWN, one_time_namespace
+from aleator.models import weights
 from aleator.models.hub.bundled import bundled_model
 
 GREEDY: dict[str, Any] = {"max_tokens": 8, "temperature": 0.0, "ignore_eos": True}
@@ -192,7 +193,7 @@ def test_another_version_of_the_arithmetic_finds_nothing(
 ) -> None:
     below = {"cache_disk": 2**30, "cache_dir": str(tmp_path)}
     made(load(paths["llama"], **below), ids(300))
-    monkeypatch.setattr(tiered_prefixes, "ARITHMETIC_VERSION", 10**6)
+    monkeypatch.setattr(weights, "arithmetic_version", lambda _: 10**6)
     assert made(load(paths["llama"], **below), ids(300))[2] == 0
 
 

@@ -197,6 +197,18 @@ def test_another_type_of_cache_computes_it_anew(path: Path) -> None:
     assert made.stats.prompt_tokens == len(session.tokens)
 
 
+def test_older_arithmetic_computes_it_anew(model: LanguageModel, path: Path) -> None:
+    context, identity = model.context(prompt_cache=True), model.identity
+    session = load_session(path, context, replace(identity, arithmetic=10**6))
+    assert (session.restored, context.cache.used) == (0, 0)
+    assert "are of version 2 of the decoder's arithmetic" in session.why_not
+    state = read_state_file(path)
+    sections = {key: bytes(data) for key, data in state.sections.items()}
+    about = {key: text for key, text in state.header["model"].items() if key != "arithmetic"}
+    write_state_file(path, {**state.header, "model": about}, sections)
+    assert load_session(path, context, identity).restored == len(session.tokens) - 1
+
+
 def test_a_context_too_small_computes_it_anew(path: Path) -> None:
     model = load(n_threads=1, n_ctx=16)
     assert model.load_session(path).restored == 0

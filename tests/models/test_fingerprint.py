@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from make_models import SPECS, write_model
 
 from aleator.core import host
 from aleator.models.fingerprint import BLOCK, MOST_REMEMBERED, fingerprint, remembered
@@ -93,3 +95,11 @@ def test_where_nothing_can_be_remembered_it_is_computed(
     assert identity == open_weights(bundled_model()).identity()
     assert len(identity.fingerprint) == 32
     assert str(identity) == f"{identity.name} ({bundled_model()})"
+
+
+@pytest.mark.parametrize(("kind", "version"), [("F32", 2), ("BF16", 3)])
+def test_only_a_model_with_matrices_in_bf16_is_of_the_new_arithmetic(
+    tmp_path: Path, kind: str, version: int
+) -> None:
+    path = write_model(tmp_path / "m.gguf", replace(SPECS["llama"], type=kind))
+    assert open_weights(path).identity().arithmetic == version

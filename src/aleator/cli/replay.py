@@ -17,7 +17,6 @@ from aleator.engine.replay import KEY, Record, differences, hash_of_text, hash_o
 from aleator.engine.verify import MOST_WRONG, verify
 from aleator.generate.options import LOADED, WHERE
 from aleator.language_model import LanguageModel, load
-from aleator.models.decoder import ARITHMETIC_VERSION
 from aleator.samplers.watermark import WATERMARK_KEY_FILE
 
 EXAMPLES = """\
@@ -173,7 +172,7 @@ def check_model(record: Record, model: LanguageModel, any_model: bool) -> None:
         if not any_model:
             raise ParameterError("model", f"{message}: give -m PATH, or --any-model to go on")
         complain(message)
-    then, now = (record.numerics, record.arithmetic), (NUMERICS_VERSION, ARITHMETIC_VERSION)
+    then, now = (record.numerics, record.arithmetic), (NUMERICS_VERSION, model.identity.arithmetic)
     if then != now:
         note(
             f"the record was made under version {then[0]} of draws and {then[1]} of the decoder's arithmetic; "

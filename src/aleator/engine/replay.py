@@ -33,7 +33,7 @@ from aleator.generate.generation import Generation, reader_of
 from aleator.generate.healing import NOTHING, take_back
 from aleator.generate.options import GenerateOptions
 from aleator.generate.request_state import OnLogits, RequestState
-from aleator.models.decoder import ARITHMETIC_VERSION
+from aleator.models.arithmetic import ARITHMETIC_VERSION
 from aleator.models.fingerprint import ModelIdentity
 from aleator.samplers.as_json import params_as_json, params_from_json
 from aleator.samplers.sampling_params import SamplingParams
@@ -157,6 +157,7 @@ class Record:
             chain_state=request.chain_state,
             made=Made.of(generation) if generation.done and generation.error is None else None,
             package=package,
+            arithmetic=model.identity.arithmetic,
         )
 
     def as_json(self) -> dict[str, Any]:

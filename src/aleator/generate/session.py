@@ -23,6 +23,7 @@ from aleator.core.records import dataclass
 from aleator.generate.completion import OWN, Forgotten, remaining
 from aleator.generate.context import Context
 from aleator.models.adapters import Chosen, chosen_adapters, key_of
+from aleator.models.arithmetic import FIRST_VERSION
 from aleator.models.fingerprint import ModelIdentity
 from aleator.samplers.chain import SamplerChain
 
@@ -284,7 +285,10 @@ def open_session(
     """
     state = read_state_file(path, mapped=mapped)
     session = _session(state, n_vocab)
-    _check_model(state, model)
+    then = _check_model(state, model).arithmetic
+    if then != model.arithmetic:
+        this = f"version {then} of the decoder's arithmetic, this is {model.arithmetic}"
+        session = replace(session, why_not=f"its keys and values are of {this}")
     return state, session
 
 
@@ -296,7 +300,8 @@ def restore_session(
     The sequence must be empty, and is emptied again afterwards.  A text that no context shift has changed is
     kept in ``namespace``, or in one of its own if it has adapters.
     """
-    held, why_not, cache = state.header["held"], "", context.cache
+    why_not, cache = session.why_not, context.cache
+    held = 0 if why_not else state.header["held"]
     namespace += key_of(session.adapters)
     if held:
         try:
@@ -323,15 +328,12 @@ def load_session(path: str | os.PathLike[str], context: Context, model: ModelIde
     return restore_session(context, state, session)
 
 
-def _check_model(state: StateFile, model: ModelIdentity) -> None:
-    """Refuse a session that was made with another model."""
+def _check_model(state: StateFile, model: ModelIdentity) -> ModelIdentity:
+    """Refuse a session that was made with another model, and return the one it was made with."""
     about = state.header.get("model")
-    fields = ("fingerprint", "name", "path")
-    if not (
-        isinstance(about, dict)
-        and {*about} == {*fields}
-        and all(type(about[f]) is str for f in fields)
-    ):
+    types = {"fingerprint": str, "name": str, "path": str, "arithmetic": int}
+    about = {"arithmetic": FIRST_VERSION, **about} if isinstance(about, dict) else {}
+    if {name: type(value) for name, value in about.items()} != types:
         raise FileFormatError(state.name, "it does not say which model it is of", field="model")
     made_by = ModelIdentity(**about)
     if made_by.fingerprint != model.fingerprint:
@@ -343,6 +345,7 @@ def _check_model(state: StateFile, model: ModelIdentity) -> None:
             f"{state.name}: the session was made with the model {made_by}, and {model} is loaded{same}: load "
             "that one, or ask for a new session (--session-new, new=True)",
         )
+    return made_by
 
 
 def _session(state: StateFile, n_vocab: int) -> Session:

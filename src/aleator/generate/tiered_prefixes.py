@@ -32,7 +32,6 @@ from aleator.generate.completion import OWN
 from aleator.generate.context import Context, Prefixes
 from aleator.generate.prefix_load import BLOCK, LEAST, MAX_WAIT, Candidate, LookUp, PrefixLoad, Wake
 from aleator.generate.prompt_tiers import PromptTiers, nothing
-from aleator.models.decoder import ARITHMETIC_VERSION
 from aleator.models.fingerprint import ModelIdentity
 
 log = logging.getLogger(__name__)
@@ -60,7 +59,7 @@ class TieredPrefixes:
         self._identity = json.dumps(
             [
                 model.fingerprint,
-                ARITHMETIC_VERSION,
+                model.arithmetic,
                 pieces.FORMAT,
                 "",  # adapters are part of namespaces
                 dict(loading),

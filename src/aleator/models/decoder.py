@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 """Called with (layers done, layers)."""
 
-ARITHMETIC_VERSION = 2
-"""Version of docs/numerics.md, part 2: if it differs, equal weights and tokens may give other logits."""
-
 
 class Decoder(ABC):
     """Weights and the computation with them; holds no state between calls.

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from aleator.core import host
 from aleator.core.digests import new_digest
 from aleator.core.records import dataclass
+from aleator.models.arithmetic import FIRST_VERSION
 
 BLOCK = 4 << 20
 MOST_REMEMBERED = 256
@@ -37,6 +38,7 @@ class ModelIdentity:
     fingerprint: str  # see the module
     name: str  # the model's name in its file, or ""
     path: str  # where it was
+    arithmetic: int = FIRST_VERSION  # version of the rules of its logits
 
     def __str__(self) -> str:
         return f"{self.name} ({self.path})" if self.name else self.path

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.models import delta_net, sampling
 from aleator.models.architecture import Architecture
+from aleator.models.arithmetic import arithmetic_version
 from aleator.models.config import LatentConfig, ModelConfig
 from aleator.models.files.fields import Fields, read_json
 from aleator.models.files.gguf import GGUFFile, open_parts
@@ -87,7 +88,9 @@ class Weights:
         """
         path = self.path.resolve()
         made = remembered(self._files(), lambda: fingerprint(self._parts()))
-        return ModelIdentity(made, self.config.name or "", str(path))
+        matrices = {each.type for each in self._tensors.values() if len(each.shape) > 1}
+        version = arithmetic_version(matrices)
+        return ModelIdentity(made, self.config.name or "", str(path), version)
 
     def _files(self) -> list[Path]:
         if self.gguf is not None:

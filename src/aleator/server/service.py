@@ -29,7 +29,6 @@ from aleator.generate.options import BANS, GenerateOptions
 from aleator.generate.request_state import OnLogits
 from aleator.language_model import LanguageModel
 from aleator.models.adapters import Adapters
-from aleator.models.decoder import ARITHMETIC_VERSION
 from aleator.samplers import SamplingParams
 from aleator.samplers.params import CONSTRAINTS
 from aleator.samplers.watermark import KEY_FILE, KEYED, WATERMARK_KEY_FILE
@@ -83,7 +82,7 @@ class Service:
                     "line: --lora NAME=FILE)"
                 )
         self.started = int(time.time())
-        numerics = f"{NUMERICS_VERSION}.{ARITHMETIC_VERSION}"
+        numerics = f"{NUMERICS_VERSION}.{model.identity.arithmetic}"
         self.fingerprint = f"{model.fingerprint[:16]}-numerics{numerics}-aleator{__version__}"
         self._defaults = prompts.options_of(defaults or {})
         # A key alone is for requests that ask for a watermark, and for the test of texts.

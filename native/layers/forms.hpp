@@ -1,0 +1,93 @@
+// The forms of x that products with a matrix read, by the type of the matrix.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <vector>
+
+#include "layers/block_linear.hpp"
+#include "layers/paired.hpp"
+#include "layers/stored.hpp"
+
+namespace aleator {
+
+// float32; in bfloat16 and pairs; int8 in blocks of 32; of 256.
+struct Forms {
+  bool floats = false, pairs = false, small = false, large = false;
+  bool rounded() const { return pairs || small || large; }
+};
+inline Forms forms_of(std::initializer_list<const Weights*> list) {
+  Forms forms;
+  for (const Weights* w : list) {
+    const bool small = block_shape(w->type).elements == 32;
+    (w->type == Stored::bf16 ? forms.pairs
+     : !in_blocks(w->type)   ? forms.floats
+     : small                 ? forms.small
+                             : forms.large) = true;
+  }
+  return forms;
+}
+
+// Rows of x, and the same rounded.
+struct Input {
+  const float* x = nullptr;
+  int64_t stride = 0;  // from row to row
+  int64_t tokens = 0;
+  Paired pairs;
+  Rounded small, large;
+};
+
+// Rows a multiple of 4 KiB apart would push each other out of the caches.
+inline int64_t apart(int64_t n) { return n % 1024 ? n : n + 16; }
+
+// Room for rows in pairs.
+class PairedRows {
+ public:
+  void resize(int64_t tokens, int64_t in);
+  void round(int64_t token, const float* x);
+  // Row `to` becomes row `from` of others of the same size.
+  void copy(int64_t to, const Paired& rows, int64_t from);
+  Paired view(int64_t first) const;
+
+ private:
+  int64_t in_ = 0, stride_ = 0;
+  std::vector<float> floats_;
+  std::vector<uint16_t> halves_;  // none where no kernel takes them
+};
+
+// Room for rows in int8.
+class RoundedRows {
+ public:
+  void resize(int64_t tokens, int64_t in, int64_t block);
+  void round(int64_t token, const float* x);
+  // Row `to` becomes row `from` of others, in blocks of the same size.
+  void copy(int64_t to, const Rounded& rows, int64_t from);
+  Rounded view(int64_t first, int64_t tokens) const {
+    const int64_t at = first * in_;
+    return {q_.data() + at, d_.data() + at / block_, sums_.data() + at / 16, in_, tokens};
+  }
+
+ private:
+  int64_t in_ = 0, block_ = 32;
+  std::vector<int8_t> q_;
+  std::vector<float> d_;
+  std::vector<int16_t> sums_;
+};
+
+// Room for rows in every rounded form that is asked for.
+class FormedRows {
+ public:
+  void resize(int64_t tokens, int64_t in, Forms forms);
+  void round(int64_t token, const float* x);
+  // Row `to` becomes row `from` of x, which has these forms.
+  void copy(int64_t to, const Input& x, int64_t from);
+  // x's rows are rows [first, first + x.tokens) of these.
+  void give(Input& x, int64_t first = 0) const;
+
+ private:
+  Forms forms_;
+  PairedRows pairs_;
+  RoundedRows small_, large_;
+};
+
+}  // namespace aleator

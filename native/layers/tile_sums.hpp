@@ -1,0 +1,43 @@
+// Sums of several rows of W times several rows of x, in sixteen lanes each, as results.
+// Included by *.isa.cpp files only.
+#pragma once
+
+#include "layers/lanes16.hpp"
+
+namespace aleator::ALEATOR_ISA {
+
+constexpr int tile_rows = 4;
+
+// A tile's sums, to which the bias is added last.
+template <int R, int T>
+static inline void finish(const v16 (*total)[R], const float* bias, float* y, int64_t y_stride) {
+  if constexpr (R == 4) {
+    const v4 b = bias ? load_as<v4>(bias) : v4{};
+    const auto put = [&](int t, v4 sums) {
+      if (bias) sums += b;
+      std::memcpy(y + t * y_stride, &sums, sizeof sums);
+    };
+    int t = 0;
+    if constexpr (T >= 4) {
+      const v16 sums = sums16({total[0][0], total[0][1], total[0][2], total[0][3],  //
+                               total[1][0], total[1][1], total[1][2], total[1][3],  //
+                               total[2][0], total[2][1], total[2][2], total[2][3],  //
+                               total[3][0], total[3][1], total[3][2], total[3][3]});
+      float out[16];
+      store16(out, sums);
+      for (; t < 4; t++) put(t, load_as<v4>(out + 4 * t));
+    }
+#pragma GCC unroll 4
+    for (; t < T; t++) put(t, sums16(total[t][0], total[t][1], total[t][2], total[t][3]));
+  } else {
+#pragma GCC unroll 4
+    for (int t = 0; t < T; t++)
+#pragma GCC unroll 4
+      for (int r = 0; r < R; r++) {
+        const float sum = sum16(total[t][r]);
+        y[t * y_stride + r] = bias ? sum + bias[r] : sum;
+      }
+  }
+}
+
+}  // namespace aleator::ALEATOR_ISA
