@@ -34,12 +34,19 @@ constexpr int64_t most_near_tokens = parts16 == 1 ? 256 : 16 * tile_tokens;
 // stays in the first-level cache.
 constexpr int64_t most_chunk = 768;
 template <class Read>
-constexpr bool may_widen = parts16 > 1 || scaled(Read::type);
+constexpr bool may_widen = parts16 > 1 || Grouped<Read>;
 template <class Read>
 constexpr int64_t least_widened = widened_first<Read>          ? 1
                                   : scaled(Read::type)         ? tile_tokens + 1
-                                  : Read::type == Stored::bf16 ? 10
-                                                               : 16;
+                                  : Read::type != Stored::bf16 ? 16
+                                  : lanes == 16                ? 24
+                                                               : 10;
+// Whether a row ends within a group: then it is widened for any number of tokens.
+template <class Read>
+static inline bool ragged(const Weights& w) {
+  if constexpr (Grouped<Read>) return w.in % Read::step;
+  return false;
+}
 
 // Elements [0, end) of a row as float32; in blocks whole ones, zeros after the last element.
 template <class Read>
@@ -47,26 +54,21 @@ static void widen(const uint8_t* p, int64_t end, float* y) {
   int64_t i = 0;
   if constexpr (Grouped<Read>) {
     const auto group = [&](const uint8_t* at) {
-      const typename Read::Block block(at);
+      typename OfGroup<Read>::Block block(at);
 #pragma GCC unroll 4
       for (int j = 0; j < Read::step; j += 16) store16(y + i + j, block.sixteen(j));
     };
     for (; i + Read::step <= end; i += Read::step) group(p + Read::bytes(i));
-    if (i < end) group(Filled<Read>(p + Read::bytes(i), end - i).bytes);
+    if constexpr (!scaled(Read::type))  // those are whole groups
+      if (i < end) {
+        alignas(64) uint8_t last[Read::bytes(Read::step)] = {};
+        std::memcpy(last, p + Read::bytes(i), size_t(Read::bytes(end - i)));
+        group(last);
+      }
   } else {
     for (; i + 16 <= end; i += 16) store16(y + i, load16_as<Read>(p, i));
     if (i < end) store16(y + i, load16_as<Read>(p, i, end - i), end - i);
   }
-}
-
-// Keeps GCC from reading v from memory again in every instruction that takes it.
-static inline vf loaded_once(vf v) {
-#if defined(ALEATOR_ISA_v4)
-  asm("" : "+v"(v));
-#elif defined(ALEATOR_ISA_v3)
-  asm("" : "+x"(v));
-#endif
-  return v;
 }
 
 // Adds n elements of R rows of W times T rows of x to `from`, or to zeros. The first tile of these
@@ -121,27 +123,25 @@ static inline __attribute__((always_inline)) void add_tile(const uint8_t* w, int
     else
       each_sum([](vf& sum, int, int, int) { sum = vf{}; });
     int64_t i = 0;
-    if constexpr (Grouped<Read>) {
-      const auto group = [&](auto&& at) __attribute__((always_inline)) {
+    if constexpr (one_by_one<Read, R * T>) {
+      for (; i < n; i += 16) {
+        const int j = int(i) & (Read::step - 1);
+        if (first && part == 0 && j == 0) ask(i);
+        const uint8_t* at = w + Read::bytes(i - j);
+        step([&](int r) { return moved(at + r * row_bytes, j); },
+             [&](const float* p) { return load16(p + i); });
+      }
+    } else if constexpr (Grouped<Read>) {
+      for (; i < n; i += Read::step) {
+        if (first && part == 0) ask(i);
         const auto blocks = [&]<int... r>(std::integer_sequence<int, r...>) {
-          return std::array{typename Read::Block(at(r))...};
+          return std::array{typename OfGroup<Read>::Block(w + r * row_bytes + Read::bytes(i))...};
         }(std::make_integer_sequence<int, R>());
 #pragma GCC unroll 4
         for (int j = 0; j < Read::step; j += 16)
           step([&](int r) { return blocks[r].sixteen(j); },
                [&](const float* p) { return load16(p + i + j); });
-      };
-      for (; i + Read::step <= n; i += Read::step) {
-        if (first && part == 0) ask(i);
-        group([&](int r) { return w + r * row_bytes + Read::bytes(i); });
       }
-      if constexpr (!scaled(Read::type))  // those are whole blocks
-        if (i < n) {
-          std::array<Filled<Read>, R> last;
-          for (int r = 0; r < R; r++)
-            last[r] = Filled<Read>(w + r * row_bytes + Read::bytes(i), n - i);
-          group([&](int r) { return last[r].bytes; });
-        }
     } else {
       for (; i + 16 <= n; i += 16) {
         if (first && part == 0 && i % Read::step == 0) ask(i);
@@ -197,7 +197,8 @@ static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t firs
                     float* y, int64_t y_stride) {
   alignas(64) float wide[tile_rows][most_chunk];
   v16 total[most_near_tokens * tile_rows];
-  const bool widened = may_widen<Read> && tokens >= least_widened<Read>;
+  const bool many = may_widen<Read> && tokens >= least_widened<Read>;
+  const bool widened = many || ragged<Read>(w);
   const int64_t most = widened                       ? most_chunk
                        : parts16 == 1 || tokens <= 2 ? w.in
                                                      : most_chunk * 4 / Read::bytes(64) * 64;
@@ -278,6 +279,26 @@ template <class Read, int T>
   return row;
 }
 
+// One row times one token.
+template <class Read>
+static void single(const Weights& w, int64_t row, const float* x, float* y) {
+  const uint8_t* data = w.data + row * w.row_bytes;
+  const float* bias = w.bias ? w.bias + row : nullptr;
+  v16 total[1][1];
+  if (!ragged<Read>(w))
+    return tile<Read, 1, 1, false>({data, 0, w.in, true, true, {}}, x, 0, total, bias, y, 0);
+  if constexpr (Grouped<Read>)
+    for (int64_t begin = 0; begin < w.in; begin += most_chunk) {
+      alignas(64) float wide[most_chunk];
+      const int64_t n = std::min(most_chunk, w.in - begin);
+      const int64_t all = (n + Read::step - 1) / Read::step * Read::step;
+      const auto* chunk = reinterpret_cast<const uint8_t*>(wide);
+      widen<Read>(data + Read::bytes(begin), n, wide);
+      tile<ReadF32, 1, 1, false>({chunk, 0, all, begin == 0, begin + n == w.in, {}}, x + begin, 0,
+                                 total, bias, y, 0);
+    }
+}
+
 // How many tokens of a product one row of W after another meets.
 static int64_t near_tokens(int64_t elements) {
   const int64_t most = near_elements / elements / tile_tokens * tile_tokens;
@@ -293,21 +314,18 @@ static void product(const Weights& w, int64_t begin, int64_t end, const Input& i
   for (int64_t first = 0; first < in.tokens; first += near) {
     const int64_t tokens = in.tokens - first < near ? in.tokens - first : near;
     int64_t row = begin;
-    if (least_widened<Read> > 1 && in.tokens == 1) row = times_one<Read>(w, row, end, in.x, y);
+    if (least_widened<Read> > 1 && in.tokens == 1 && !ragged<Read>(w))
+      row = times_one<Read>(w, row, end, in.x, y);
     if constexpr (parts16 == 1 && least_widened<Read> > tile_tokens)
-      if (in.tokens > 1 && in.tokens <= tile_tokens)
+      if (in.tokens > 1 && in.tokens <= tile_tokens && !ragged<Read>(w))
         with_count<tile_tokens - 1>(in.tokens - 1, [&](auto more) {
           row = times_few<Read, 1 + more()>(w, row, end, in, y, y_stride);
         });
     for (; row + tile_rows <= end; row += tile_rows)
       rows_of<Read>(w, row, in, first, tokens, y, y_stride);
-    for (; row < end; row++) {  // up to three are left
-      const Chunk of{w.data + row * w.row_bytes, w.row_bytes, w.in, true, true, {}};
-      v16 total[1][1];
+    for (; row < end; row++)  // up to three are left
       for (int64_t t = first; t < first + tokens; t++)
-        tile<Read, 1, 1, false>(of, in.x + t * in.stride, 0, total, w.bias ? w.bias + row : nullptr,
-                                y + t * y_stride + row, 0);
-    }
+        single<Read>(w, row, in.x + t * in.stride, y + t * y_stride + row);
   }
 }
 
@@ -344,7 +362,8 @@ static int64_t product_by_dots(const Weights& w, int64_t begin, int64_t end, con
 // Rows of W in BF16.
 static void product_of_pairs(const Weights& w, int64_t begin, int64_t end, const Input& x, float* y,
                              int64_t y_stride) {
-  const Input in{.x = x.pairs.floats, .stride = x.pairs.stride, .tokens = x.tokens};
+  Input in = x;
+  in.x = x.pairs.floats, in.stride = x.pairs.stride;
 #if defined(ALEATOR_ISA_v4)
   if (x.pairs.halves && x.tokens > 1)
     begin = product_by_dots(w, begin, end, x.pairs, in, y, y_stride);

@@ -13,29 +13,74 @@ namespace aleator::ALEATOR_ISA {
 template <class Read>
 concept Grouped = requires { typename Read::Block; };
 
+// Keeps GCC from reading v from memory again in every instruction that takes it.
+static inline vf loaded_once(vf v) {
+#if defined(ALEATOR_ISA_v4)
+  asm("" : "+v"(v));
+#elif defined(ALEATOR_ISA_v3)
+  asm("" : "+x"(v));
+#endif
+  return v;
+}
+
 struct ReadPairs {
   static constexpr Stored type = Stored::bf16;
   static constexpr int step = 32;
   static constexpr int64_t bytes(int64_t i) { return 2 * i; }
+  static vf widened(vi both, int j) {
+    const bool upper = (j == 0) == (std::endian::native == std::endian::little);
+    return reinterpret<vf>(upper ? both & -0x10000 : both << 16);
+  }
   struct Block {
     explicit Block(const uint8_t* p) : pairs(p) {}
     v16 sixteen(int j) const {
-      const bool upper = (j == 0) == (std::endian::native == std::endian::little);
-      return each_part([&](int k) {
-        const vi both = load_as<vi>(pairs + 4 * k * lanes);
-        return reinterpret<vf>(upper ? both & -0x10000 : both << 16);
-      });
+      return each_part([&](int k) { return widened(load_as<vi>(pairs + 4 * k * lanes), j); });
     }
     const uint8_t* pairs;
   };
 };
 
-// A group of which only the first n elements are there; zeros follow.
+// How a group is read: with 32 registers once for both sixteens.
 template <class Read>
-struct Filled {
-  Filled() = default;
-  Filled(const uint8_t* p, int64_t n) { std::memcpy(bytes, p, size_t(Read::bytes(n))); }
-  alignas(64) uint8_t bytes[Read::bytes(Read::step)] = {};
+struct OfGroup {
+  using Block = typename Read::Block;
 };
+#if defined(ALEATOR_ISA_v4)
+template <>
+struct OfGroup<ReadPairs> {
+  struct Block {
+    explicit Block(const uint8_t* p) : both(reinterpret<vi>(loaded_once(load_as<vf>(p)))) {}
+    v16 sixteen(int j) const { return {ReadPairs::widened(both, j)}; }
+    vi both;
+  };
+};
+#endif
+
+// Where sums take so many of 16 registers that two sixteens side by side would lack some, they are
+// read in turns of one loop, which moves bytes by a table in memory.
+template <class Read, int sums>
+constexpr bool one_by_one = false;
+#if defined(ALEATOR_ISA_v3)
+template <int sums>
+constexpr bool one_by_one<ReadPairs, sums> = sums >= 12;
+struct Moves {
+  alignas(32) uint8_t of[2][32];
+};
+constexpr Moves moves = [] {
+  Moves all{};
+  for (int j = 0; j < 2; j++)  // of each pair the second element's bytes, or the first one's
+    for (int i = 0; i < 32; i++) all.of[j][i] = uint8_t(i % 4 < 2 ? 255 : i % 16 - 2 * j);
+  return all;
+}();
+#endif
+static inline v16 moved(const uint8_t* p, int j) {
+  return each_part([&](int k) {
+    vf both = load_as<vf>(p + 4 * k * lanes);
+#if defined(ALEATOR_ISA_v3)
+    asm("vpshufb %1, %0, %0" : "+x"(both) : "m"(moves.of[j / 16]));
+#endif
+    return both;
+  });
+}
 
 }  // namespace aleator::ALEATOR_ISA
