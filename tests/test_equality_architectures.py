@@ -9,7 +9,7 @@ from typing import Any
 import equality_architectures
 import pytest
 from decoder_walk import Walk
-from equality_architectures import drawn, drawn_caches
+from equality_architectures import compared, drawn, drawn_caches
 from wide_models import SMALL, write_any
 
 from aleator.models import build_decoder, open_weights
@@ -132,4 +132,20 @@ def test_a_file_of_other_draws_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_p
     before = out.read_text()
     with pytest.raises(SystemExit, match=r"seed 2, .*give another --out"):
         called(monkeypatch, out, {}, "--seed", "2")
+    with pytest.raises(SystemExit, match=r"seed 1, matrices in BF16, .*give another --out"):
+        called(monkeypatch, out, {}, "--type", "BF16")
     assert out.read_text() == before
+
+
+def test_all_matrices_can_have_one_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    def written(path: Path, spec: Any) -> Path:
+        made.append(spec.type)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(equality_architectures, "write_any", written)
+    for number in range(4):
+        with pytest.raises(KeyboardInterrupt):
+            compared("llama", number, equality_architectures.parsed(["--type", "BF16"]))
+    assert made == ["BF16"] * 4

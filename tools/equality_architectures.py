@@ -1,14 +1,14 @@
 """Compares the decoder in Triton with the native one, bit for bit, on random models of every architecture.
 
     python tools/equality_architectures.py [--each 1] [--seed N] [--names ARCHITECTURE ...] [--device cpu]
-                                           [--part I N] [--out FILE.md]
+                                           [--type TYPE] [--part I N] [--out FILE.md]
 
 The models are in no repository: sizes, types of matrices, keys and values, micro-batches, lengths and
 tokens are drawn.  Every second model of an architecture is wide enough for blocks of 256.  Each goes through
 the walk of decoder_walk.py.  A line is printed for each model as it ends, and added to the file: a later call
 with the same file and seed leaves out the models that are equal there.  ``--part 0 2`` takes every second
-architecture.  On the CPU Triton's interpreter computes.  The exit status is 0 if no bit differs and nothing
-failed.
+architecture; ``--type BF16`` gives all models matrices of that type.  On the CPU Triton's interpreter computes.
+The exit status is 0 if no bit differs and nothing failed.
 """
 
 from __future__ import annotations
@@ -85,6 +85,8 @@ def compared(name: str, number: int, options: argparse.Namespace) -> tuple[bool,
     """Compare one random model; returns whether all was equal, and the rest of its row."""
     r = random.Random(f"{options.seed} {name} {number}")
     spec = drawn(name, number % 2 == 1, r)
+    if options.type is not None:
+        spec = replace(spec, type=options.type)
     n_ubatch, seed = r.choice((18, 24, 64)), r.randrange(1 << 30)
     began = time.process_time()
     with tempfile.TemporaryDirectory(prefix="equality-") as folder:
@@ -115,6 +117,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--names", nargs="+", choices=list(ARCHITECTURES), default=list(ARCHITECTURES)
     )
     asked.add_argument("--device", default="cpu")
+    asked.add_argument("--type", choices=TYPES, help="of all models' matrices")
     asked.add_argument(
         "--part",
         nargs=2,
@@ -172,7 +175,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.device == "cpu":
         os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
     where = "Triton's interpreter" if options.device == "cpu" else options.device
-    drawn_by = f"Drawn with seed {options.seed}, compared in {where}."
+    of_type = "" if options.type is None else f", matrices in {options.type}"
+    drawn_by = f"Drawn with seed {options.seed}{of_type}, compared in {where}."
     before = equal_before(options.out, drawn_by)
     report = Report(
         "Random models of every architecture, in Triton and native",

@@ -93,7 +93,7 @@ def launched(monkeypatch: pytest.MonkeyPatch, small_programs: None) -> list[str]
 
 
 def test_launches_of_products(launched: list[str]) -> None:
-    for kind in ("Q4_K", "Q2_K", "Q8_0", "MXFP4", "F16"):
+    for kind in ("Q4_K", "Q2_K", "Q8_0", "MXFP4", "F16", "BF16"):
         own, block = matrix(kind, 41, 512, kind == "Q8_0"), TENSOR_TYPES[kind].block
         for n in (1, 3, 16, 17, 65):
             if block > 1 and n != 3:
@@ -148,9 +148,10 @@ def test_launches_of_few(launched: list[str]) -> None:
             wide = 1024 + 256 * shared
             rest = of(3, 2), of(3) if shared else None, of(3, 42), 0.5
             mixture.mixed_products(last, of(3, wide), integers(3, 2), *rest)
-    mixture.mixed_products(
-        [stack([matrix("Q4_K", 9000, 256)] * 2)], of(2, 512), integers(2, 2), None
-    )
+    for kind, n_out in (("Q4_K", 9000), ("BF16", 90)):
+        mixture.mixed_products(
+            [stack([matrix(kind, n_out, 256)] * 2)], of(2, 512), integers(2, 2), None
+        )
     assert differences("launches_of_few", launched) == []
 
 

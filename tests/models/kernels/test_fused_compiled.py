@@ -168,7 +168,11 @@ def test_products_of_gated_rows(capability: int, kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("capability", "kinds", "weighs"),
-    [(90, ["Q4_K", "Q6_K"], "input"), (120, ["MXFP4"], "output")],
+    [
+        (90, ["Q4_K", "Q6_K"], "input"),
+        (120, ["MXFP4"], "output"),
+        (80, ["BF16", "F32"], "output"),
+    ],
 )
 def test_mixtures(capability: int, kinds: list[str], weighs: str) -> None:
     products(capability, kinds, 1, 8, "rms", "silu", weighs)

@@ -53,6 +53,7 @@ class Launches(TorchDispatchMode):  # type: ignore[no-untyped-call]
         ("llama", "Q4_K", "f16", 6),
         ("qwen3", "Q8_0", "q8_0", 6),
         ("gpt2", "F32", "bf16", 6),
+        ("llama", "BF16", "f16", 6),
         ("llama4", "Q8_0", "f16", 8),
         ("minicpm3", "Q8_0", "f16", 8),
         ("mistral4", "Q8_0", "f16", 11),

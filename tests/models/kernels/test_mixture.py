@@ -21,7 +21,7 @@ from tests.models.kernels.test_fused import alone, matrix, vector
 from tests.models.kernels.test_product import activations, same
 
 EXPERTS, USED, WIDE, N_FF, SHARED = 4, 2, 256, 256, 256
-KINDS = [("Q4_K", ""), ("MXFP4", "BF16"), ("F32", "Q5_0")]
+KINDS = [("Q4_K", ""), ("MXFP4", "BF16"), ("BF16", "F32"), ("F32", "Q5_0")]
 pytestmark = pytest.mark.usefixtures("small_programs")
 
 

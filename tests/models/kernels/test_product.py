@@ -204,6 +204,7 @@ def test_floats_are_the_reference(kind: str, n_out: int, n_in: int) -> None:
     rng = np.random.default_rng([n_out, n_in])
     w = torch.from_numpy(rng.standard_normal((n_out, n_in)).astype(np.float32)).to(FLOATS[kind])
     w[0, 0] = -0.0
+    definition = reference.paired_products if kind == "BF16" else reference.products
     bias = rng.standard_normal(n_out).astype(np.float32)
     x = activations(17, max(n_in, 7))[:, :n_in]
     own = planes(w.view(torch.uint8), kind, n_out, n_in, torch.from_numpy(bias))
@@ -212,14 +213,34 @@ def test_floats_are_the_reference(kind: str, n_out: int, n_in: int) -> None:
         part = x[:n].copy()
         assert same(
             kernels.product(own, torch.from_numpy(part)),
-            reference.products(w.float().numpy(), part, bias),
+            definition(w.float().numpy(), part, bias),
         )
         assert same(
             kernels.product(bare, torch.from_numpy(part)),
-            reference.products(w.float().numpy(), part),
+            definition(w.float().numpy(), part),
         )
     ids = torch.tensor([n_out - 1, 0])
     assert same(kernels.read_rows(own, ids), w.float()[ids].numpy())
+
+
+def test_least_numbers_of_bfloat16() -> None:
+    """Activations about 2^-52, ties, the largest ones; weights whose products round to zeros of either sign."""
+    rng, n_in = np.random.default_rng(4), 96
+    edges = (127 - 52 << 23) + np.arange(-0x8003, 0x8003, 0x5555)
+    ties = 0x3F808000 + np.arange(-1, 0x18002, 0x8000)
+    largest = np.array([0x7F7F7FFF, 0x7F7F8000, 0x7F7FFFFF, 0x7F800001, 0x7FFFFFFF])
+    words = np.concatenate((edges, ties, largest)).astype(np.uint32)
+    x = np.resize(np.concatenate((words, words | 1 << 31)), (17, n_in)).view(np.float32)
+    x[16] = 2.0**-52
+    w = rng.integers(0, 2**16, (9, n_in)).astype(np.uint16)
+    w[:3] &= 0x80FF  # below 2^-125
+    w[0] |= 0x8001
+    own = planes(torch.from_numpy(w.view(np.uint8)), "BF16", 9, n_in)
+    expected = reference.paired_products((w.astype(np.uint32) << 16).view(np.float32), x)
+    for n in (3, 17):  # the interpreter's sums of few rows make -0 to +0
+        assert same(kernels.product(own, torch.from_numpy(x[:n])), expected[:n]), n
+    assert expected[16, 0] == 0.0
+    assert np.signbit(expected[16, 0])
 
 
 @pytest.mark.parametrize("kind", ["Q4_0", "Q5_K", "MXFP4", "BF16"])

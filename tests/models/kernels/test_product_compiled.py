@@ -109,13 +109,18 @@ def test_many_rows(kind: str, capability: int, wanted: str) -> None:
     check(product_kernels.many_rows, capability, types, wanted, warps=8, **constants)
 
 
+def floats(w: str) -> dict[str, str]:
+    """The types of a matrix of floats and of its activations."""
+    return {"w": w, "x": "*i32" if w == "*bf16" else "*fp32"}
+
+
 @pytest.mark.parametrize(
     ("w", "capability", "rows", "ahead"),
     [("*bf16", 90, 1, 8), ("*fp16", 80, 4, 2), ("*fp32", 120, 1, 0)],
 )
 def test_floats(w: str, capability: int, rows: int, ahead: int) -> None:
     check(
-        product_kernels.float_rows, capability, {"w": w}, "fma.rn.f32",
+        product_kernels.float_rows, capability, floats(w), "fma.rn.f32",
         AHEAD=ahead, T=rows, R=8, expert=None, residual=None,
     )  # fmt: skip
 
@@ -124,14 +129,26 @@ def test_floats(w: str, capability: int, rows: int, ahead: int) -> None:
 def test_tiles_of_floats(w: str, capability: int) -> None:
     """No thread waits for another between the sums: only before and after they go through memory."""
     ptx = check(
-        product_kernels.float_tiles, capability, {"w": w}, "fma.rn.f32",
+        product_kernels.float_tiles, capability, floats(w), "fma.rn.f32",
         AHEAD=1, ROWS=8, T=8, R=8, bias=None,
     )  # fmt: skip
     assert ptx.count("bar.sync") == 2
 
 
+@pytest.mark.parametrize(("capability", "tokens"), [(80, 1), (90, 4)])
+def test_pairs_of_bfloat16_are_read_as_words(capability: int, tokens: int) -> None:
+    """Two elements of a row take one load, of the matrix and of activations."""
+    ptx = check(
+        product_kernels.float_rows, capability, floats("*bf16"), "fma.rn.f32",
+        AHEAD=1, T=tokens, R=8, bias=None, residual=None, expert=None,
+    )  # fmt: skip
+    assert ptx.count("fma.rn.f32") == 8 * tokens
+    assert ptx.count("ld.global") == 4 * (1 + tokens)
+
+
 def test_rounding_and_reading() -> None:
     check(product_kernels.rounded_rows, 90, {}, "div.rn.f32", BLOCK=256, AT_ONCE=4, WORDS=True)
+    check(product_kernels.paired_rows, 90, {"out": "*i32"}, "st.global", W=512)
     types = {"low": "*u8", "high": "*u8"}
     check(product_kernels.widened_rows, 90, types, "mul.rn.f32", **of_type("Q6_K", G=32))
 
@@ -145,7 +162,7 @@ def test_sizes_of_one() -> None:
     constants = of_type("Q8_0", WIDE=True, T=64, R=64, n_out=1, runs=1) | {"bias": None}
     check(product_kernels.many_rows, 90, {"low": "*u8", "xq": "*i8"}, "wgmma", warps=8, **constants)
     check(
-        product_kernels.float_rows, 90, {"w": "*bf16"}, "fma.rn.f32",
+        product_kernels.float_rows, 90, floats("*bf16"), "fma.rn.f32",
         AHEAD=1, T=1, R=1, n_out=1, n_tokens=1, chunks=1, **absent,
     )  # fmt: skip
     check(

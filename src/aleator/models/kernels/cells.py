@@ -11,7 +11,7 @@ import triton.language as tl
 
 from aleator.cache.storage.layer import LayerStorage
 from aleator.cache.storage.tensors import IQ4_NL_VALUES, TensorLayer, quantised
-from aleator.models.kernels.floats import EXACT, sized
+from aleator.models.kernels.floats import EXACT, bfloat16_bits, sized
 from aleator.models.kernels.rotation import hadamard
 
 _LOW, _HIGH = (
@@ -228,7 +228,7 @@ def stored(
         if KIND == "f16":
             tl.store(to, v.to(tl.float16), mask=here)
         elif KIND == "bf16":
-            tl.store(to, _bf16(v), mask=here)
+            tl.store(to, bfloat16_bits(v).to(tl.int16), mask=here)
         else:
             tl.store(to, v, mask=here)
     else:
@@ -283,14 +283,6 @@ def stored(
                 fifth = tl.sum(high << tl.arange(0, 8)[None, None, :], 2).to(tl.uint8)
                 to = data + (begin + (BYTES - 20))[:, None] + tl.arange(0, 4)[None, :]
                 tl.store(to, fifth, mask=alive[:, None])
-
-
-@triton.jit
-def _bf16(x):
-    """The nearest bfloat16, ties to even, as its bits."""
-    bits = x.to(tl.int32, bitcast=True)
-    nearest = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-    return tl.where(x != x, (bits >> 16) | 64, nearest).to(tl.int16)
 
 
 @triton.jit

@@ -77,6 +77,14 @@ def tree(lanes, ROWS: tl.constexpr):
 
 
 @triton.jit
+def bfloat16_bits(x):
+    """The nearest bfloat16, ties to even: its bits, int32."""
+    bits = x.to(tl.int32, bitcast=True)
+    nearest = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return tl.where(x != x, (bits >> 16) | 64, nearest)
+
+
+@triton.jit
 def exponential(x):
     """e^x; 0 below -87, e^88 above 88."""
     y = tl.where(x > 88.0, 88.0, x)

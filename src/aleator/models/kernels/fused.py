@@ -22,10 +22,10 @@ from aleator.models.kernels.norms import (
     groups_at_once,
     moments,
 )
-from aleator.models.kernels.planes import FORMS, Planes
+from aleator.models.kernels.planes import CHUNK, FORMS, Planes
 from aleator.models.kernels.product import FEW, TILE, forms_of, has_dp4a, words
 from aleator.models.kernels.product_sums import few_sums, finish, float_sums, places
-from aleator.models.kernels.ready import made_ready, parts_ready, prepared
+from aleator.models.kernels.ready import made_pairs, made_ready, parts_ready, prepared
 from aleator.models.kernels.recurrent_parts import PartNorm
 
 _TYPES = 2  # matrices per launch: more would not fit into registers
@@ -99,6 +99,7 @@ def product_of_few(
     sums = rows * max(blocks, default=0) * (1 + (2 if least else 1) * width)
     if any(m.block == 1 for m in matrices) and (norm is not None or times is not None):
         sums = max(sums, rows * n_in)  # normalised rows
+    sums = max(sums, rows * pair_words(matrices))
     size = ints + sums + (0 if parts is None else rows * n_in)
     room = torch.empty((first * tall, size), dtype=torch.int32, device=x.device)
     activations = activation, "" if parts is None else parts.kind
@@ -127,6 +128,11 @@ def planes_of(m: Planes) -> tuple[Any, ...]:
     """A kernel's arguments for a matrix: its planes, low and high as int32, bias, n_out and chunks."""
     planes = (words(m.low), words(m.high)) if m.block > 1 else (m.low, None)
     return (*planes, m.d, m.m, m.scale, m.least, m.bias, m.n_out, m.low.shape[-2])
+
+
+def pair_words(matrices: Sequence[Planes]) -> int:
+    """Words of a row as matrices in BF16 take it, see :func:`~aleator.models.kernels.product.paired`."""
+    return max((CHUNK // 2 * m.low.shape[-2] for m in matrices if m.type == "BF16"), default=0)
 
 
 @triton.jit
@@ -190,6 +196,10 @@ def _of_matrix(
         i = tl.arange(0, T)
         room_at = i.to(tl.int64)[:, None] * blocks * R + tl.arange(0, R)[None, :]
         own = (i[:, None] + tl.arange(0, R)[None, :]) >= 0
+    elif low.dtype.element_ty.is_bf16():
+        made_pairs(x, weight, shift, mean, by, times, room, taken, x_stride, n_in, chunks, NORM, T)
+        x, tokens = room, places(0, chunks * 64, T, T)
+        tl.debug_barrier()
     elif NORM != "" or times is not None:
         made_ready(x, weight, shift, mean, by, times, float_room, taken, x_stride, n_in, NORM, T)
         x, tokens = float_room, places(0, n_in, T, T)

@@ -13,12 +13,12 @@ import triton
 import triton.language as tl
 
 from aleator.models.kernels.floats import EXACT, sized
-from aleator.models.kernels.fused import PROGRAMS, planes_of
+from aleator.models.kernels.fused import PROGRAMS, pair_words, planes_of
 from aleator.models.kernels.norms import REGISTERS
 from aleator.models.kernels.planes import FORMS, Planes
 from aleator.models.kernels.product import forms_of, has_dp4a
 from aleator.models.kernels.product_sums import few_sums, finish, float_sums, places
-from aleator.models.kernels.ready import prepared
+from aleator.models.kernels.ready import made_pairs, prepared
 
 
 def mixed_products(
@@ -60,7 +60,7 @@ def mixed_products(
         blocks = m.n_in // m.block if m.block > 1 else 0
         listed.append((*planes_of(m), m.n_in, column, ints))
         column += rows * m.n_in
-        ints += rows * (m.n_in // 32 * 10 + blocks) if blocks else 0
+        ints += rows * (m.n_in // 32 * 10 + blocks if blocks else pair_words([m]))
         sums = max(sums, blocks * width * (2 if blocks and FORMS[m.type].least else 1))
     room = torch.empty((n * programs, ints + sums), dtype=torch.int32, device=x.device)
     _mixed_products[(n, programs)](
@@ -75,8 +75,8 @@ def mixed_products(
 
 @triton.jit
 def _rounded(part, x, room, float_room, t, rows, BLOCK: tl.constexpr):
-    """The inputs of a part, ``rows`` of them, in int8, if its matrices are in blocks."""
-    n_in, column, begin = part[9], part[10], part[11]
+    """The inputs of a part, ``rows`` of them, as its matrices in blocks or in BF16 take them."""
+    chunks, n_in, column, begin = part[8], part[9], part[10], part[11]
     if BLOCK > 1:
         runs, blocks = n_in // 32, n_in // BLOCK
         for k in range(0, rows):
@@ -85,6 +85,13 @@ def _rounded(part, x, room, float_room, t, rows, BLOCK: tl.constexpr):
                 x + column + k * n_in, None, None, 0.0, 1.0, None, room + at, float_room + at + runs * 10,
                 room + at + runs * 8, t, 0, runs, "", BLOCK, 1,
             )  # fmt: skip
+    elif part[0].dtype.element_ty.is_bf16():
+        for k in range(0, rows):
+            made_pairs(
+                x + column + k * n_in, None, None, 0.0, 1.0, None, room + begin + k * chunks * 64, t, 0, n_in,
+                chunks, "", 1,
+            )  # fmt: skip
+        tl.debug_barrier()
 
 
 @triton.jit
@@ -113,9 +120,11 @@ def _product(
     else:
         if STACKED:
             low += e.to(tl.int64) * n_out * chunks * 128
-        y = float_sums(
-            low, x + column + k * n_in, row.to(tl.int64), places(0, 0, 0, 1), n_in, chunks, AHEAD, 1, R
-        )  # fmt: skip
+        if low.dtype.element_ty.is_bf16():
+            x = room + begin + k * chunks * 64
+        else:
+            x += column + k * n_in
+        y = float_sums(low, x, row.to(tl.int64), places(0, 0, 0, 1), n_in, chunks, AHEAD, 1, R)
     if bias is not None:
         if STACKED:
             bias += e.to(tl.int64) * n_out

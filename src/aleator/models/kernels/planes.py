@@ -12,7 +12,7 @@ A *run* is 32 elements of a row, ``e = 16 h + 4 j + b``: two halves ``h`` of fou
 * ``scale``, ``least`` (blocks of 256): int8, [2, n_out, runs] with a scale for each half, else [n_out, runs].
 
 A matrix in F32, F16 or BF16 keeps its type, as [n_out, chunks, 128].  A word of 32 bits has elements of one of
-the contract's 16 lanes, and 16 words follow each other: F32 is in order, and of the other types element
+the contract's 16 lanes, and 16 words follow each other: F32 and BF16 are in order, and of F16 element
 ``32 j + 16 h + i`` is at ``32 j + 2 i + h``.
 """
 
@@ -182,13 +182,18 @@ def _laid_out(rows: Tensor, type: str, n_in: int) -> dict[str, Tensor]:
 def _by_lanes(rows: Tensor) -> Tensor:
     """Rows [n, n_in] of floats -> [n, chunks, 128], padded with zeros."""
     padded = torch.nn.functional.pad(rows, (0, -rows.shape[1] % CHUNK))
-    words = padded.reshape(len(rows), -1, 4 // rows.itemsize, 16).transpose(2, 3)
+    words = padded.reshape(len(rows), -1, _apart(rows), 16).transpose(2, 3)
     return words.reshape(len(rows), -1, CHUNK)
 
 
 def in_order(lanes: Tensor) -> Tensor:
     """Rows [n, chunks, 128] -> [n, 128 chunks], the inverse of how rows are laid out."""
-    return lanes.flatten(1).unflatten(1, (-1, 16, 4 // lanes.itemsize)).transpose(2, 3).flatten(1)
+    return lanes.flatten(1).unflatten(1, (-1, 16, _apart(lanes))).transpose(2, 3).flatten(1)
+
+
+def _apart(floats: Tensor) -> int:
+    """How many groups of 16 elements are taken apart, to put elements 16 apart into one word."""
+    return 2 if floats.dtype == torch.float16 else 1
 
 
 def _packed(form: Form, parts: Unpacked, n: int, n_in: int) -> dict[str, Tensor]:

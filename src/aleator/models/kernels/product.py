@@ -22,6 +22,7 @@ from aleator.models.kernels.product_kernels import (
     float_rows,
     float_tiles,
     many_rows,
+    paired_rows,
     rounded_rows,
     widened_rows,
 )
@@ -79,6 +80,17 @@ def round_rows(x: torch.Tensor, block: int, in_words: bool | None = None) -> Rou
     return Rounded(q, d, sums, block, words)
 
 
+def paired(x: torch.Tensor, chunks: int) -> torch.Tensor:
+    """Activations float32 [T, n_in] as a matrix in BF16 takes them, int32 [T, 64 chunks]; two to a word."""
+    x = x.contiguous()
+    out = torch.empty((len(x), CHUNK // 2 * chunks), dtype=torch.int32, device=x.device)
+    words = min(triton.next_power_of_2(out.shape[1]), sized(4096, 512))
+    paired_rows[(len(x), triton.cdiv(out.shape[1], words))](
+        x, out, x.shape[1], out.shape[1], W=words, **EXACT
+    )
+    return out
+
+
 def product(
     weights: Planes,
     x: torch.Tensor | Rounded,
@@ -112,8 +124,8 @@ def product(
         return out
     strides = out.stride(0), 0 if residual is None else residual.stride(0)
     if isinstance(x, torch.Tensor):
-        x = x.contiguous()
-        shape = n, w.n_out, w.n_in, w.low.shape[-2], *strides, scale
+        x = paired(x, w.low.shape[-2]) if w.type == "BF16" else x.contiguous()
+        shape = n, w.n_out, w.n_in, w.low.shape[-2], x.stride(0), *strides, scale
         if n > FEW and expert is None:
             side, wide = sized(2, _SIDE), sized(64, _SIDE)
             tiles = triton.cdiv(n, side) * triton.cdiv(w.n_out, side * wide)
@@ -198,9 +210,9 @@ def forms_of(matrices: Sequence[Planes], tokens: int = 1) -> Constants:
 
 def chunks_ahead(weights: Planes, tokens: int) -> int:
     """AHEAD of :func:`~aleator.models.kernels.product_sums.float_sums`; 0 also of matrices in blocks."""
-    if weights.block > 1 or weights.n_in % CHUNK:
+    if weights.block > 1 or (weights.n_in % CHUNK and weights.type != "BF16"):
         return 0
-    chunks = weights.n_in // CHUNK
+    chunks = weights.low.shape[-2]
     return next(k for k in range(max(_AHEAD // tokens, 1), 0, -1) if chunks % k == 0)
 
 

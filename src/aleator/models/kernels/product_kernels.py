@@ -12,6 +12,7 @@ from aleator.models.kernels.product_sums import (
     few_sums,
     finish,
     float_sums,
+    in_pairs,
     looked_up,
     places,
     power_of_2,
@@ -42,6 +43,15 @@ def rounded_rows(
     tl.store(q + to, whole.to(tl.int8), mask=there[:, None])
     half = tl.arange(0, 2 * RUNS)[None, :]
     tl.store(sums + (row * 2 + half % 2) * runs + first + half // 2, sixteens, mask=there[:, None])
+
+
+@triton.jit
+def paired_rows(x, out, n_in, words, W: tl.constexpr):
+    """W words of a row of activations for a matrix in BF16, see :func:`in_pairs`."""
+    row, begin = tl.program_id(0).to(tl.int64), tl.program_id(1) * W
+    column, word = 2 * begin + tl.arange(0, 2 * W)[None, :], begin + tl.arange(0, W)[None, :]
+    value = tl.load(x + row * n_in + column, mask=column < n_in)
+    tl.store(out + row * words + word, in_pairs(value, column, n_in, 1), mask=word < words)
 
 
 @triton.jit
@@ -184,10 +194,10 @@ def many_rows(
 @triton.jit
 def float_rows(
     w, bias, x, expert, residual, out,
-    n_tokens, n_out, n_in, chunks, out_stride, residual_stride, factor,
+    n_tokens, n_out, n_in, chunks, x_stride, out_stride, residual_stride, factor,
     AHEAD: tl.constexpr, T: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
-    """T rows of x, float32, times R rows of a matrix of floats."""
+    """T rows of x times R rows of a matrix of floats, see :func:`sums_of_lanes`."""
     row = tl.program_id(1) * R + tl.arange(0, R)
     t = tl.program_id(0) * T + tl.arange(0, T)
     there = (t < n_tokens)[:, None] & (row < n_out)[None, :]
@@ -198,17 +208,18 @@ def float_rows(
         w += e * n_out * chunks * 128
         if bias is not None:
             bias += e * n_out
-    own = places(tl.program_id(0) * T, n_in, n_tokens - 1, T)
+    own = places(tl.program_id(0) * T, x_stride, n_tokens - 1, T)
     y = float_sums(w, x, row_in, own, n_in, chunks, AHEAD, T, R)
     finish(y, out, out_stride, residual, residual_stride, factor, bias, t_in, row_in, there)
 
 
 @triton.jit
 def float_tiles(
-    w, bias, x, residual, out, room, n_tokens, n_out, n_in, chunks, out_stride, residual_stride, factor,
+    w, bias, x, residual, out, room,
+    n_tokens, n_out, n_in, chunks, x_stride, out_stride, residual_stride, factor,
     AHEAD: tl.constexpr, ROWS: tl.constexpr, T: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
-    """Every nth tile of T rows of x, float32, and ROWS * R rows of a matrix of floats; each thread adds many.
+    """Every nth tile of T rows of x and ROWS * R rows of a matrix of floats; each thread adds many.
 
     Sums of lanes go through ``room``, float32 [programs, ROWS * T * R * 16].
     """
@@ -223,7 +234,7 @@ def float_tiles(
         rows = ()
         for r in tl.static_range(ROWS):
             rows += (tl.minimum(begin + r * R + tl.arange(0, R), n_out - 1).to(tl.int64),)
-        own = places(first, n_in, n_tokens - 1, T)
+        own = places(first, x_stride, n_tokens - 1, T)
         lanes = sums_of_lanes(w, x, rows, own, n_in, chunks, AHEAD, R)
         for i in tl.static_range(ROWS * T):
             tl.store(room + i * (R * 16) + lane, lanes[i])

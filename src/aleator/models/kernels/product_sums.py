@@ -7,12 +7,13 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from aleator.models.kernels.floats import tree
+from aleator.models.kernels.floats import bfloat16_bits, tree
 
 # The sum of four products of signed bytes and one more number.
 _DP4A = tl.constexpr("dp4a.s32.s32 $0, $1, $2, $3;")
 _ROUNDER = tl.constexpr(1.5 * 2.0**23)
 _LEAST = tl.constexpr(2.0**-100)
+_SMALL = tl.constexpr(2.0**-52)
 
 
 def _repeated(byte: int) -> Any:
@@ -41,6 +42,20 @@ def rounded(value, N: tl.constexpr, BLOCK: tl.constexpr):
     whole = ((scaled + _ROUNDER) - _ROUNDER).to(tl.int32)
     scale = tl.where(usable, tl.div_rn(safe, 127.0), tl.where(broken, float("nan"), 0.0))
     return whole, scale, tl.sum(tl.reshape(whole, (N, BLOCK // 16, 16)), axis=2)
+
+
+@triton.jit
+def in_pairs(value, column, n_in, N: tl.constexpr):
+    """Elements ``column`` of rows of ``n_in`` as bfloat16, two to a word: [N, W] -> int32 [N, W / 2].
+
+    Magnitudes below 2^-52 become +0.  Zeros fill the last group of 32 elements.  Elements behind it are -0:
+    their products with zeros leave every sum unchanged.
+    """
+    bits = bfloat16_bits(value)
+    bits = tl.where(tl.abs(value) < _SMALL, 0, bits & 0xFFFF)
+    bits = tl.where(column < n_in, bits, tl.where(column < (n_in + 31) // 32 * 32, 0, 0x8000))
+    pairs = tl.reshape(bits, (N, bits.shape[1] // 2, 2))
+    return tl.sum(pairs << (tl.arange(0, 2) * 16)[None, None, :], axis=2)
 
 
 @triton.jit
@@ -240,14 +255,16 @@ def places(first, stride, last, T: tl.constexpr):
 
 @triton.jit
 def sums_of_lanes(w, x, rows, t, n_in, chunks, AHEAD: tl.constexpr, R: tl.constexpr):
-    """Rows of x, float32, times rows of a matrix of floats: a tuple of float32 [R, 16], the sums of lanes.
+    """Rows of x times rows of a matrix of floats: a tuple of float32 [R, 16], the sums of lanes.
 
-    ``rows`` is a tuple of int64 [R], rows of the matrix, and ``t`` one of int64, where rows of x begin; results
-    are for each of ``rows`` with each of ``t``.  AHEAD: how many chunks are read before they are added, which
-    divides their number; 0: the last chunk is not whole.
+    x is float32; for a matrix in BF16 it is made by :func:`in_pairs`, and the second of two elements is added
+    first.  ``rows`` is a tuple of int64 [R], rows of the matrix, and ``t`` one of int64, where rows of x begin;
+    results are for each of ``rows`` with each of ``t``.  AHEAD: how many chunks are read before they are added,
+    which divides their number; 0: the last chunk is not whole.
     """
     T: tl.constexpr = len(t)
     TYPE: tl.constexpr = w.dtype.element_ty
+    PAIRS: tl.constexpr = TYPE.is_bf16()
     PER: tl.constexpr = 32 // TYPE.primitive_bitwidth
     AT_ONCE: tl.constexpr = AHEAD if AHEAD > 0 else 1
     # Every load brings a word of each sum's lane, so that threads read what they add, and wait for no other.
@@ -268,9 +285,15 @@ def sums_of_lanes(w, x, rows, t, n_in, chunks, AHEAD: tl.constexpr, R: tl.conste
                 words += (tl.load(w_at[r] + c * (128 // PER) + k * 16),)
         for k in tl.static_range(AT_ONCE * 8):
             group = c * 8 + k
+            if PAIRS and k % 2 == 0:
+                both = ()
+                for i in tl.static_range(T):
+                    both += (tl.load(x_at + t[i] + group * 8),)
             values = ()
             for i in tl.static_range(T):
-                if AHEAD > 0:
+                if PAIRS:
+                    values += (_element(both[i], 1 - k % 2, TYPE),)
+                elif AHEAD > 0:
                     values += (tl.load(x_at + t[i] + group * 16),)
                 else:
                     # After the last group, a product of -0 leaves every sum unchanged.
@@ -280,7 +303,8 @@ def sums_of_lanes(w, x, rows, t, n_in, chunks, AHEAD: tl.constexpr, R: tl.conste
                     values += (tl.where(inside, value, behind),)
             sums = ()
             for r in tl.static_range(len(rows)):
-                part = _element(words[k // PER * len(rows) + r], k % PER, TYPE)
+                word = words[k // PER * len(rows) + r]
+                part = _element(word, 1 - k % 2 if PAIRS else k % PER, TYPE)
                 for i in tl.static_range(T):
                     sums += (tl.fma(part, values[i], lanes[r * T + i]),)
             lanes = sums

@@ -7,7 +7,7 @@ import triton.language as tl
 
 from aleator.models.kernels.floats import exponential
 from aleator.models.kernels.norms import activated, moments, scaled
-from aleator.models.kernels.product_sums import rounded
+from aleator.models.kernels.product_sums import in_pairs, rounded
 
 
 @triton.jit
@@ -26,11 +26,7 @@ def prepared(
         e = tl.arange(0, N * BLOCK)[None, :]
         column = begin * BLOCK + e
         there = column < runs * 32
-        value = tl.load(x + t[:, None] * x_stride + column, mask=there)
-        if NORM != "":
-            value = scaled(value, weight, shift, mean, factor, column, there, NORM)
-        if times is not None:
-            value = value * tl.load(times)
+        value = _ready(x, weight, shift, mean, factor, times, t, x_stride, column, there, NORM)
         whole, by, sixteens = rounded(tl.reshape(value, (T * N, BLOCK)), T * N, BLOCK)
         tl.store(d + i * blocks + b[None, :], tl.reshape(by, (T, N)), mask=inside)
         place = tl.arange(0, 4)[None, None, :] * 8
@@ -53,12 +49,36 @@ def made_ready(
     for begin in range(0, n_in, 1024):
         column = begin + tl.arange(0, 1024)[None, :]
         there = column < n_in
-        value = tl.load(x + t[:, None] * x_stride + column, mask=there)
-        if NORM != "":
-            value = scaled(value, weight, shift, mean, factor, column, there, NORM)
-        if times is not None:
-            value = value * tl.load(times)
+        value = _ready(x, weight, shift, mean, factor, times, t, x_stride, column, there, NORM)
         tl.store(out + i * n_in + column, value, mask=there)
+
+
+@triton.jit
+def made_pairs(
+    x, weight, shift, mean, factor, times, out, t, x_stride, n_in, chunks, NORM: tl.constexpr, T: tl.constexpr,
+):  # fmt: skip
+    """As :func:`made_ready`, for a matrix in BF16: ``out`` int32 [T, 64 chunks], see :func:`in_pairs`."""
+    i = tl.arange(0, T).to(tl.int64)[:, None]
+    words = chunks * 64
+    for begin in range(0, words, 512):
+        column = 2 * begin + tl.arange(0, 1024)[None, :]
+        there = column < n_in
+        value = _ready(x, weight, shift, mean, factor, times, t, x_stride, column, there, NORM)
+        word = begin + tl.arange(0, 512)[None, :]
+        tl.store(out + i * words + word, in_pairs(value, column, n_in, T), mask=word < words)
+
+
+@triton.jit
+def _ready(
+    x, weight, shift, mean, factor, times, t, x_stride, column, there, NORM: tl.constexpr,
+):  # fmt: skip
+    """Elements ``column`` of rows ``t``, normalised and multiplied by what is at ``times``."""
+    value = tl.load(x + t[:, None] * x_stride + column, mask=there)
+    if NORM != "":
+        value = scaled(value, weight, shift, mean, factor, column, there, NORM)
+    if times is not None:
+        value = value * tl.load(times)
+    return value
 
 
 @triton.jit
