@@ -257,7 +257,7 @@ def test_a_model_is_read_for_its_fingerprint_only_where_a_session_is_used(
         raise AssertionError("the whole model was read")
 
     monkeypatch.setattr(weights, "fingerprint", never)
-    monkeypatch.setattr(weights, "remembered", lambda files, compute: compute())
+    monkeypatch.setattr(weights, "remembered", lambda files, compute, layout: compute())
     model = load(n_threads=1)
     made = model.generate("ROMEO:", max_tokens=3, seed=1)
     assert made.text
