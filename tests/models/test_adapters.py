@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from aleator.core.errors import FileFormatError, InvalidBatch, ParameterError, UnsupportedModel
 from aleator.generate import Batch, Context
-from aleator.models import adapter_memory, build_decoder, open_weights
+from aleator.models import build_decoder, open_weights
 from aleator.models.adapter_files import load_adapters
 from aleator.models.adapters import adapter_files, chosen_adapters, key_of
 from aleator.models.decoder import Decoder
@@ -112,50 +112,6 @@ def test_blocks_are_the_floats_they_stand_for(base: Path, tmp_path: Path) -> Non
     floats = {name: gguf.quants.dequantize(data, kind) for name, data in blocks.items()}
     read = {name: (floats[f"{name}.lora_a"], floats[f"{name}.lora_b"]) for name in pairs}
     check_near(logits(adapted(base, file), "a"), merged((read, ALPHA / 32)), tmp_path)
-
-
-@pytest.mark.parametrize("kind", ["BF16", "F16"])
-def test_numbers_that_need_half_the_bytes(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    def shorter(x: Rows) -> Rows:
-        if kind == "F16":
-            return x.astype(np.float16).astype(np.float32)
-        return (x.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
-
-    pairs = {name: (shorter(a), shorter(b)) for name, (a, b) in pairs_of(1).items()}
-    file = write_adapter(tmp_path / "a.gguf", pairs)
-    decoder = adapted(base, file)
-    assert {each.b.type for each in decoder.adapters.loaded[0].matrices.values()} == {kind}
-    monkeypatch.setattr(adapter_memory, "_narrowed", lambda tensor: tensor)
-    whole = adapted(base, file)
-    assert {each.b.type for each in whole.adapters.loaded[0].matrices.values()} == {"F32"}
-    assert (logits(decoder, "a") == logits(whole, "a")).all()
-
-
-def test_numbers_can_be_rounded_to_float16(base: Path, tmp_path: Path) -> None:
-    pairs = pairs_of(1)
-    halves = {n: (a.astype(np.float16), b.astype(np.float16)) for n, (a, b) in pairs.items()}
-    file, half = write_adapter(tmp_path / "a", pairs), write_adapter(tmp_path / "b", halves)  # type: ignore[arg-type]
-    decoder, expected = adapted(base, file, kind="f16"), adapted(base, half)
-    matrices = decoder.adapters.loaded[0].matrices.values()
-    assert {each.type for pair in matrices for each in (pair.a, pair.b)} == {"F16"}
-    assert decoder.adapters.loaded[0].digest == expected.adapters.loaded[0].digest
-    assert logits(decoder, "a").tobytes() == logits(expected, "a").tobytes()
-
-
-def test_numbers_of_16_bits_are_not_rounded(base: Path, tmp_path: Path) -> None:
-    """Beyond float16's range, but bfloat16 holds them."""
-    pairs = {name: (a * 0 + np.float32(2**17), b * 0) for name, (a, b) in pairs_of(1).items()}
-    matrices = adapted(base, write_adapter(tmp_path / "a", pairs), kind="f16").adapters.loaded[0]
-    assert {each.a.type for each in matrices.matrices.values()} == {"BF16"}
-
-
-def test_numbers_beyond_float16_are_refused(base: Path, tmp_path: Path) -> None:
-    pairs = {name: (a * np.float32(1e6), b) for name, (a, b) in pairs_of(1).items()}
-    file = write_adapter(tmp_path / "a", pairs)
-    with pytest.raises(ParameterError, match=r"adapter_type='f16': .*/a: numbers of 'blk.*65504"):
-        adapted(base, file, kind="f16")
 
 
 def test_fused_projections(tmp_path: Path) -> None:
