@@ -19,6 +19,8 @@ static int64_t columns_together(int64_t queries, int64_t dim) {
 }
 // Floats of transposed keys that a thread keeps for the next tile: four megabytes.
 constexpr int64_t kept_floats = 1 << 20;
+// For fewer tiles, writing them to memory and reading them again takes longer than transposing.
+constexpr size_t tiles_to_keep = 3;
 // Channels of a head whose values one thread takes.
 constexpr int64_t channels_together = 32;
 // From so many columns on a tile is worth sharing out among threads.
@@ -65,16 +67,7 @@ void AttentionStep::prepare(const Seen& seen, int64_t tokens, const Rotation& ro
                             : seen.seen_deltas ? seen.seen_deltas + start
                                                : nullptr;
     if (sunk(t)) {
-      const int64_t low = seen.seen_first[t], high = std::max(low, seen.seen_count[t]);
-      const auto join = [&](const int32_t* from) -> const int32_t* {
-        if (!from) return nullptr;
-        joined_.emplace_back(from, from + seen.seen_sinks[t]);
-        joined_.back().insert(joined_.back().end(), from + low, from + high);
-        return joined_.back().data();
-      };
-      const int64_t n = seen.seen_sinks[t] + high - low;
-      add_tile({t, 1, join(cells), join(deltas), n, 0, 0, join(positions), 0, false});
-      t++;
+      add_joined(t++, cells, deltas, positions);
       continue;
     }
     int64_t stop = t + 1;
@@ -83,6 +76,7 @@ void AttentionStep::prepare(const Seen& seen, int64_t tokens, const Rotation& ro
     int64_t together = queries_together(seen.seen_count[stop - 1]) / group;
     if (threads > 1 && !sharing) together = std::min(together, even);
     const Cut cuts = cut(stop - t, std::max<int64_t>(1, together), group, kv_heads, threads);
+    const size_t before = tiles_.size();
     for (int64_t left = cuts.tiles; left > 0; left--) {
       const int64_t end = t + (stop - t + left - 1) / left;
       int64_t low = INT64_MAX, high = 0;
@@ -92,9 +86,10 @@ void AttentionStep::prepare(const Seen& seen, int64_t tokens, const Rotation& ro
       }
       low = std::min(low, high);
       add_tile({t, end - t, cells + low, deltas ? deltas + low : nullptr, high - low, low, 0,
-                positions ? positions + low : nullptr, 0, cuts.even});
+                positions ? positions + low : nullptr, 0, cuts.even, false});
       t = end;
     }
+    mark_alike(before);
   }
   share(threads, kv_heads);
   angles_.resize(deltas_.size() * size_t(rotation.pairs) * 2);
@@ -113,6 +108,22 @@ const int32_t* AttentionStep::rows_of(int64_t list) {
   return key_rows_.back().data();
 }
 
+// A token that sees first cells apart from the others: a tile whose columns are those cells, then
+// these.
+void AttentionStep::add_joined(int64_t t, const int32_t* cells, const int32_t* deltas,
+                               const int32_t* positions) {
+  const int64_t sinks = seen_.seen_sinks[t];
+  const int64_t low = seen_.seen_first[t], high = std::max(low, seen_.seen_count[t]);
+  const auto join = [&](const int32_t* from) -> const int32_t* {
+    if (!from) return nullptr;
+    joined_.emplace_back(from, from + sinks);
+    joined_.back().insert(joined_.back().end(), from + low, from + high);
+    return joined_.back().data();
+  };
+  add_tile({t, 1, join(cells), join(deltas), sinks + high - low, 0, 0, join(positions), 0, false,
+            false});
+}
+
 void AttentionStep::add_tile(Tile tile) {
   tile.part = int64_t(parts_.size());
   if (raw_ || !tile.deltas) {
@@ -128,6 +139,12 @@ void AttentionStep::add_tile(Tile tile) {
     }
   }
   tiles_.push_back(tile);
+}
+
+// The tiles of one list, from the i-th on: keys are kept if they begin with the same column.
+void AttentionStep::mark_alike(size_t i) {
+  const bool alike = tiles_.size() - i >= tiles_to_keep && tiles_[i].cells == tiles_.back().cells;
+  for (; i < tiles_.size(); i++) tiles_[i].keeps = alike;
 }
 
 void AttentionStep::share(int threads, int64_t kv_heads) {
@@ -260,7 +277,7 @@ float AttentionStep::weigh(const AttentionShape& s, const Tile& tile, int64_t to
 }
 
 // Scores of columns [begin, end), the first a multiple of 16.
-void AttentionStep::score(Scratch& own, const AttentionShape& s, const Attended& seen,
+void AttentionStep::score(Scratch& own, const AttentionShape& s, const Attended& seen, bool keeps,
                           int64_t begin, int64_t end, float* scores, int64_t stride) const {
   if (seen.n_queries < many_scores)
     return score_keys_(seen, s.keys, s.scale, begin, end, scores, stride, own.room.data());
@@ -268,9 +285,8 @@ void AttentionStep::score(Scratch& own, const AttentionShape& s, const Attended&
   if (own.head != seen.head || own.cells != seen.cells)
     own.head = seen.head, own.cells = seen.cells, own.transposed = 0;
   float *block = own.room.data(), *columns = block + 16 * width;
-  const bool keeps = whole_.size() > 1 && padded(end) <= most && begin <= own.transposed;
   int64_t known = begin;
-  if (keeps) {
+  if (keeps && padded(end) <= most && begin <= own.transposed) {
     if (int64_t(own.columns.size()) < most * width) own.columns.resize(most * width);
     columns = &own.columns[begin * width];
     known = std::clamp(own.transposed / 16 * 16, begin, end);
@@ -296,7 +312,7 @@ void AttentionStep::run_heads(Scratch& own, const AttentionShape& s, const Tile&
         f(j, std::min(tile.n, j + together), own.seen[h], h * n);
   };
   blocks([&](int64_t begin, int64_t end, const Attended& seen, int64_t row) {
-    score(own, s, seen, begin, end, &own.scores[row * stride], stride);
+    score(own, s, seen, tile.keeps, begin, end, &own.scores[row * stride], stride);
   });
   for (int64_t row = 0; row < int64_t(rows); row++) {
     const int64_t first = own.first[row % n], end = own.end[row % n];
@@ -337,8 +353,8 @@ void AttentionStep::score_part(Scratch& own, const AttentionShape& s, const Tile
   const int64_t together = columns_together(tile.tokens * s.group(), s.keys.dim);
   for (int64_t j = begin; j < end; j += together)
     for (int64_t h = 0; h < s.keys.heads; h++)
-      score(own, s, own.seen[h], j, std::min(end, j + together), &scores_[row(s, tile, h) * stride],
-            stride);
+      score(own, s, own.seen[h], false, j, std::min(end, j + together),
+            &scores_[row(s, tile, h) * stride], stride);
 }
 
 void AttentionStep::weigh_row(const AttentionShape& s, int64_t row) {

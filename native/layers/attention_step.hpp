@@ -75,6 +75,7 @@ class AttentionStep {
     const int32_t* positions;       // [n] of its columns, or none
     int64_t shared;                 // tokens of shared tiles before it, if it is one
     bool even;                      // it and those like it come out even among threads, by heads
+    bool keeps;                     // others begin with the same column: its keys are kept
     int64_t cost() const { return tokens * n; }
   };
   struct Scratch {  // one thread's own
@@ -90,10 +91,13 @@ class AttentionStep {
   const int32_t* rows_of(int64_t list);
   bool sunk(int64_t token) const;  // whether it sees first cells apart from the others
   int64_t first(int64_t token) const;
+  void add_joined(int64_t token, const int32_t* cells, const int32_t* deltas,
+                  const int32_t* positions);
   void add_tile(Tile tile);
+  void mark_alike(size_t i);
   void form(Scratch& own, const AttentionShape& s, const Tile& tile, int64_t h0, int64_t h1,
             const float* q) const;
-  void score(Scratch& own, const AttentionShape& s, const Attended& seen, int64_t begin,
+  void score(Scratch& own, const AttentionShape& s, const Attended& seen, bool keeps, int64_t begin,
              int64_t end, float* scores, int64_t stride) const;
   void run_heads(Scratch& own, const AttentionShape& s, const Tile& tile, int64_t h0, int64_t h1,
                  const float* q, float* out) const;

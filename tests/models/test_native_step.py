@@ -417,6 +417,24 @@ def resident() -> int:
     return int(pages.read_text().split()[1]) * 4096 if pages.exists() else 0
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_many_tokens_meet_the_keys_of_their_own_layer_and_step(
+    tmp_path: Path, threads: int
+) -> None:
+    """Layers with one head and steps over the same cells: nothing of their keys is left from before."""
+    spec = replace(SPECS["llama"], n_kv_heads=1, type="F32")
+    decoder = build_decoder(open_weights(write_model(tmp_path / "m.gguf", spec)))
+    together, alone = (Context(decoder, n_ctx=128, n_threads=n) for n in (threads, 1))
+    for first in (3, 5):  # the second text's keys in the cells of the first one's
+        text = [(first * i) % spec.n_vocab for i in range(100)]
+        got = together.decode(Batch.one(text, 0))
+        for pos, token in enumerate(text):
+            expected = alone.decode(Batch.one([token], pos))
+        assert got.tobytes() == expected.tobytes()
+        for context in (together, alone):
+            context.cache.seq_rm(0, -1, -1)
+
+
 def test_the_number_of_threads_does_not_change_logits(make_decoder: Any) -> None:
     rows = []
     for threads in (1, 2):
