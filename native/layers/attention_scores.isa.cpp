@@ -114,7 +114,7 @@ template <int NQ, int NK, int apart>
     for (int r = 0; r < NQ; r++) q_on[r] = q[r] + apart;
     vf other[NQ * NK];
     lane_sums<NQ, NK, apart * 2>(columns, q, width, sums);
-    lane_sums<NQ, NK, apart * 2>(columns_on, q_on, width - apart, other);
+    lane_sums<NQ, NK, apart * 2>(columns_on, q_on, width, other);
     for (int i = 0; i < NQ * NK; i++) sums[i] += other[i];
   }
 }
@@ -125,26 +125,23 @@ template <int NQ, int NK>
 static void score_squares(const float* columns, int64_t n, const float* queries, int64_t apart,
                           int64_t width, float scale, float* to, int64_t stride) {
   for (int64_t j = 0; j < n; j += NK * lanes) {
-    const float *q[NQ], *at[NK];
-    for (int r = 0; r < NQ; r++) q[r] = queries + r * apart;
-    for (int k = 0; k < NK; k++) {
-      const int64_t key = j + k * lanes;
-      at[k] = columns + key / 16 * 16 * width + key % 16;
-    }
     // The tree's halves one after the other: in one piece GCC keeps more of it in memory.
-    vf halves[2][NQ * NK];
+    vf total[NQ * NK] = {};
 #pragma GCC unroll 1
     for (int l = 0; l < 2; l++) {
+      const float *q[NQ], *at[NK];
+      for (int r = 0; r < NQ; r++) q[r] = queries + r * apart + l;
+      for (int k = 0; k < NK; k++) {
+        const int64_t key = j + k * lanes;
+        at[k] = columns + key / 16 * 16 * width + l * 16 + key % 16;
+      }
       vf sums[NQ * NK];
-      lane_sums<NQ, NK, 2>(at, q, width - l, sums);
-      for (int i = 0; i < NQ * NK; i++) halves[l][i] = sums[i];
-      for (const float*& p : at) p += 16;
-      for (const float*& p : q) p++;
+      lane_sums<NQ, NK, 2>(at, q, width, sums);
+      for (int i = 0; i < NQ * NK; i++) total[i] = l ? total[i] + sums[i] : sums[i];
     }
     for (int r = 0; r < NQ; r++)
       for (int k = 0; k < NK; k++)
-        store(to + r * stride + j + k * lanes,
-              (halves[0][r * NK + k] + halves[1][r * NK + k]) * scale);
+        store(to + r * stride + j + k * lanes, total[r * NK + k] * scale);
   }
 }
 

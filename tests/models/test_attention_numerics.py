@@ -328,7 +328,7 @@ def test_many_tokens_of_one_list_are_as_each_alone(name: str, threads: int) -> N
 @pytest.mark.parametrize("kind", ["F16", "Q8_0"])
 def test_more_keys_than_a_thread_keeps(kind: str) -> None:
     """With heads of 512 a thread keeps 2,048 transposed keys for the next tile."""
-    layer = Layer(Case(kind, kind, heads=2, kv_heads=1, dim=512, dim_v=32, cells=2200))
+    layer = Layer(Case(kind, kind, heads=4, kv_heads=2, dim=512, dim_v=32, cells=2200))
     count = list(range(2101, 2201))
     q = queries(layer.case, len(count))
     got = layer.run(q, [(0, 2200)], [0] * len(count), [0] * len(count), count)
