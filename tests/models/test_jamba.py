@@ -50,6 +50,17 @@ def fresh(decoder: Decoder, tokens: list[int]) -> Any:
     return feed(Context(decoder, n_ctx=400, type_k="f32", type_v="f32"), 0, tokens)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_norms_in_16_bits(tmp_path: Path, dtype: str) -> None:
+    """Those of a state's step and matrices too; PyTorch warns of weights in another type."""
+    weights = open_weights(write_model(tmp_path / "m.gguf", SPECS["jamba"]))
+    exact, rounded = (
+        feed(Context(build_decoder(weights, dtype=each, form="torch"), n_ctx=16), 0, [3, 1, 4])
+        for each in ("float32", dtype)
+    )
+    assert np.abs(exact - rounded).max() < 0.05 * (exact.max() - exact.min())
+
+
 @pytest.mark.parametrize("name", ["jamba", "jamba-experts"])
 def test_rewinds_checkpoints_and_cached_prefixes(name: str, make_decoder: Any) -> None:
     decoder = make_decoder(name)

@@ -91,13 +91,17 @@ def test_attention_fits(architecture: int, kind: str, group: int, dim: int, dim_
 
 @pytest.mark.parametrize(
     ("kind", "group", "dim", "hadamard"),
-    [("f16", 4, 128, 0), ("q8_0", 7, 128, 32), ("q8_0", 8, 256, 32), ("bf16", 1, 256, 0)],
-)
+    [
+        ("f16", 4, 128, 0), ("q8_0", 7, 128, 32), ("q8_0", 8, 256, 32), ("bf16", 1, 256, 0),
+        ("bf16", 8, 256, 0), ("q5_1", 8, 128, 32),
+    ],
+)  # fmt: skip
 def test_attention_in_one_launch_fits(
     architecture: int, kind: str, group: int, dim: int, hadamard: int
 ) -> None:
     padded = triton.next_power_of_2(group)
-    b = attention._blocks(8, padded, dim, False, True, kind == "q8_0")
+    large = BYTES[kind] > 4 or dim > attention._WIDE
+    b = attention._blocks(8, padded, dim, False, True, large)
     shape = {"HEADS": 8, "GROUP": group, "PADDED": padded, "QUERIES": b.group, "PAIRS": b.pairs}
     own = strides(kind, 8, dim)
     ways = {

@@ -112,6 +112,23 @@ def test_parts_are_normalised_first(
     assert same(product_of_few(listed, x, norm, parts=parts), expected.numpy())
 
 
+@pytest.mark.parametrize("n", [5, 1])
+@pytest.mark.parametrize(
+    ("kinds", "n_in"), [(["BF16", "Q8_0"], 96), (["F16", "BF16"], 96), (["Q4_K"], 256)]
+)
+def test_sums_are_made_first(kinds: list[str], n_in: int, n: int) -> None:
+    """What is added to x after a norm, and kept; matrices take this sum's own norm."""
+    listed = [matrix(kind, 19 - 6 * i, n_in, True, seed=i) for i, kind in enumerate(kinds)]
+    x, residual = torch.from_numpy(activations(n, n_in)), vector(n * n_in, 5).view(n, n_in)
+    before, norm = (RowNorm("rms", vector(n_in, seed), None, 1e-6) for seed in (7, 8))
+    kept = torch.empty_like(x)
+    parts = PartNorm(n_in, before.weight, before.eps, None, "", residual, 0.5, None, kept)
+    total = norms.normalised(x, before, residual, 0.5)
+    expected = torch.cat([alone(each, norm(total)) for each in listed], -1)
+    assert same(product_of_few(listed, x, norm, parts=parts), expected.numpy())
+    assert same(kept, total.numpy())
+
+
 def test_programs_take_several_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last ones are not full."""
     monkeypatch.setattr(fused, "PROGRAMS", 4)

@@ -54,13 +54,15 @@ def compare_gates(n: int, kind: str, of_shared: str, weighs: bool) -> None:
     assert same(own, torch.cat(expected, -1).numpy())
 
 
-def compare_sums(n: int, kind: str, of_shared: str, weighs: bool, n_out: int = 11) -> None:
+def compare_sums(
+    n: int, kind: str, of_shared: str, weighs: bool, n_out: int = 11, n_ff: int = N_FF
+) -> None:
     """The last products, weighed and added; of a matrix with fewer rows than a tile has."""
     chosen = choice(n)
-    matrices = [experts(kind, n_out, N_FF)]
-    inner = [torch.from_numpy(activations(n * USED, N_FF)).view(n, -1)]
+    matrices = [experts(kind, n_out, n_ff)]
+    inner = [torch.from_numpy(activations(n * USED, n_ff)).view(n, -1)]
     weights = None if weighs else vector(n * USED, 3).view(n, USED)
-    given = alone(matrices[0], inner[0].view(-1, N_FF), expert=chosen.flatten())
+    given = alone(matrices[0], inner[0].view(-1, n_ff), expert=chosen.flatten())
     shared = shared_weight = None
     if of_shared:
         matrices.append(matrix(of_shared, n_out, SHARED, False))
@@ -84,3 +86,10 @@ def test_programs_take_several_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "PROGRAMS", 6)
     compare_gates(1, "Q8_0", "", True)
     compare_sums(1, "Q8_0", "Q4_K", False)
+
+
+@pytest.mark.parametrize("n_ff", [40, 129])
+def test_inputs_that_are_no_whole_chunks(n_ff: int) -> None:
+    """Of matrices of floats, which end with zeros, also where they lie side by side."""
+    compare_sums(2, "BF16", "BF16", True, n_ff=n_ff)
+    compare_sums(2, "F16", "BF16", False, n_ff=n_ff)

@@ -24,6 +24,8 @@ FEW, SHORT = 16, 1024
 ROOM = 1 << 23
 """Floats of scores that are held at a time, unless a single token needs more."""
 
+_WIDE = 192  # with wider keys, and 8 queries a program, one launch takes fewer cells and channels
+
 
 def attend(
     q: torch.Tensor,
@@ -74,7 +76,7 @@ def attend(
     few = t <= FEW and seen.longest <= SHORT
     once = few and room is None and t * size <= max(ROOM, size)
     block = rotation if variants == 1 else 0
-    in_blocks = max(keys.block_bytes, values.block_bytes) > 4
+    large = max(keys.block_bytes, values.block_bytes) > 4 or dim > _WIDE
     if block and not spare:
         q = q.clone(memory_format=torch.contiguous_format)
     if block and not once:
@@ -86,7 +88,7 @@ def attend(
         raise ValueError(f"room for scores must hold {size} floats")
     for begin in range(0, t, at_once):
         n = min(at_once, t - begin)
-        b = _blocks(n * keys.heads, padded, values.dim, variants > 1, once, in_blocks)
+        b = _blocks(n * keys.heads, padded, values.dim, variants > 1, once, large)
         pairs, groups = triton.cdiv(n * keys.heads, b.pairs), padded // b.group
         shared = (begin, n, t, seen.longest)
         shape = {"HEADS": keys.heads, "GROUP": group, "PADDED": padded, "QUERIES": b.group}
@@ -134,19 +136,18 @@ class _Blocks(NamedTuple):
     channels: int
 
 
-def _blocks(
-    pairs: int, group: int, dim_v: int, variants: bool, once: bool, in_blocks: bool
-) -> _Blocks:
+def _blocks(pairs: int, group: int, dim_v: int, variants: bool, once: bool, large: bool) -> _Blocks:
     """Sizes of blocks, which do not affect the bits of results: every sum has its own fixed order.
 
-    ``variants``: queries differ from cell to cell; ``once``: all is one launch; ``in_blocks``: of the cache.
+    ``variants``: queries differ from cell to cell; ``once``: all is one launch; ``large``: the cache is in
+    blocks, or its keys are wide.
     """
     together = min(triton.next_power_of_2(pairs), sized(32, 1))
     queries = min(group, sized(group, 8))
     cells, channels = 64 if queries < 8 and not variants else 32, sized(1024, 32)
     if once:
         channels = 128
-    if once and in_blocks and queries == 8:  # more would not fit into registers
+    if once and large and queries == 8:  # more would not fit into registers
         cells, channels = 16, 64
     return _Blocks(
         together, queries, sized(64, cells), min(triton.next_power_of_2(dim_v), channels)

@@ -62,9 +62,10 @@ class MambaLayer(StatefulLayer[StateSpace[Linear, torch.Tensor]]):
         if norms is None and ssm.norm_eps is not None:
             eps = ssm.norm_eps
             norms = [weights.ones(n) for n in (ssm.dt_rank, ssm.d_state, ssm.d_state)]
-        norm = self.ops.norm
-        self.step_norm = norm("rms", None if norms is None else norms[0], eps)
-        self.norm_both = norm("rms", None if norms is None else torch.stack(norms[1:]), eps)
+        of_step = None if norms is None else norms[0].to(weights.dtype)
+        of_both = None if norms is None else torch.stack(norms[1:])
+        self.step_norm = self.ops.norm("rms", of_step, eps)
+        self.norm_both = self.ops.norm("rms", of_both, eps)
 
     def __call__(self, x: Activations, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         x = self.ops.summed(x)
