@@ -16,13 +16,12 @@ constexpr int64_t most_near_tokens = parts16 == 1 ? 256 : 16 * tile_tokens;
 // stays in the first-level cache.
 constexpr int64_t most_chunk = 768;
 template <class Read>
-constexpr bool may_widen = parts16 > 1 || Grouped<Read>;
+constexpr bool may_widen = parts16 > 1 || scaled(Read::type);
 template <class Read>
 constexpr int64_t least_widened = widened_first<Read>          ? 1
                                   : scaled(Read::type)         ? tile_tokens + 1
-                                  : Read::type != Stored::bf16 ? 16
-                                  : lanes == 16                ? 24
-                                                               : 10;
+                                  : Read::type == Stored::bf16 ? 10
+                                                               : 16;
 // Whether a row ends within a group: then it is widened for any number of tokens.
 template <class Read>
 static inline bool ragged(const Weights& w) {
@@ -36,7 +35,7 @@ static void widen(const uint8_t* p, int64_t end, float* y) {
   int64_t i = 0;
   if constexpr (Grouped<Read>) {
     const auto group = [&](const uint8_t* at) {
-      typename OfGroup<Read>::Block block(at);
+      typename OfGroup<Read, 1>::Block block(at);
 #pragma GCC unroll 4
       for (int j = 0; j < Read::step; j += 16) store16(y + i + j, block.sixteen(j));
     };
@@ -90,7 +89,7 @@ static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t firs
             AskRows ask{Asking(w, at_once, tokens)(row + r)};
             ask.asked.first += Read::bytes(begin);
             part(ask);
-          } else if constexpr (!asks()) {
+          } else if constexpr (!asks() && parts16 > 1) {
             part(share_of<Read, From::step>(next, n, t, count(), tokens));
           } else if constexpr (!scaled(From::type)) {
             part(AskNothing());  // of a scaled type there is one tile: of several it is widened
@@ -102,8 +101,14 @@ static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t firs
     if (!widened) {
       if constexpr (least_widened<Read> > 1)
         products(Read(), rows, w.row_bytes, n, std::true_type());
-    } else if constexpr (may_widen<Read>) {
-      for (int r = 0; r < tile_rows; r++) widen<Read>(rows + r * w.row_bytes, n, wide[r]);
+    } else if constexpr (may_widen<Read> || Grouped<Read>) {
+      for (int r = 0; r < tile_rows; r++) {
+        const uint8_t* p = rows + r * w.row_bytes;
+        if (parts16 == 1)  // where tiles take too short a time to ask
+          for (int64_t i = 0; i < Read::bytes(n); i += 64)
+            __builtin_prefetch(p + 16 * w.row_bytes + i, 0, 2);
+        widen<Read>(p, n, wide[r]);
+      }
       const int64_t all = Grouped<Read> ? (n + Read::step - 1) / Read::step * Read::step : n;
       products(ReadF32(), wide, sizeof wide[0], all, std::false_type());
     }
@@ -174,7 +179,7 @@ template <class Read>
 
 // With how many tokens at most that is faster than to widen rows first.
 template <class Read>
-constexpr int64_t most_many = parts16 == 1 ? may_widen<Read> ? least_widened<Read> - 1 : INT64_MAX
+constexpr int64_t most_many = parts16 == 1 && !may_widen<Read>          ? INT64_MAX
                               : lanes == 8 && Read::type == Stored::f16 ? 31
                                                                         : 0;
 
@@ -194,7 +199,7 @@ static void tiled(const Weights& w, int64_t row, int64_t end, const Input& in, f
     if constexpr (least_widened<Read> > 1)
       if (in.tokens == 1) return times_one<Read>(w, row, end, in.x, y);
     if constexpr (parts16 == 1 && least_widened<Read> > tile_tokens)
-      if (in.tokens <= tile_tokens)
+      if (in.tokens > 1 && in.tokens <= tile_tokens)
         return with_count<tile_tokens - 1>(in.tokens - 1, [&](auto more) {
           times_few<Read, 1 + more()>(w, row, end, in, y, y_stride);
         });
@@ -202,7 +207,7 @@ static void tiled(const Weights& w, int64_t row, int64_t end, const Input& in, f
       if (in.tokens > parts16 * tile_tokens && in.tokens <= most_many<Read>)
         return times_many<Read>(w, row, end, in, y, y_stride);
   }
-  if constexpr (most_many<Read> < INT64_MAX) {
+  if constexpr (most_many<Read> < INT64_MAX || Grouped<Read>) {
     const int64_t near = near_tokens(w.in);
     for (int64_t first = 0; first < in.tokens; first += near) {
       const int64_t tokens = std::min(near, in.tokens - first);
