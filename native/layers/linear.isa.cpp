@@ -247,16 +247,17 @@ static void product(const Weights& w, int64_t begin, int64_t end, const Input& i
 }
 
 #if defined(ALEATOR_ISA_v4)
-// Rows of W in BF16 by AVX512-BF16, or, with a small weight among them, by fused multiply-adds; the
-// first row that is left.
+// Rows of W in BF16 by AVX512-BF16; the first row that is left. That is of the first four with a
+// small weight, if there are any: where one is, others often are, so that the rest is not tried.
 static int64_t product_by_dots(const Weights& w, int64_t begin, int64_t end, const Paired& x,
-                               const Input& in, float* y, int64_t y_stride) {
+                               int64_t all_tokens, float* y, int64_t y_stride) {
   const int64_t near = near_tokens((w.in + 1) / 2);  // which are half as large
-  const Asking asking(w, tile_rows, in.tokens);
+  const Asking asking(w, tile_rows, all_tokens);
   int64_t row = begin;
-  for (int64_t first = 0; first < in.tokens; first += near) {
-    const int64_t tokens = std::min(near, in.tokens - first);
-    for (row = begin; row + tile_rows <= end;) {
+  for (int64_t first = 0; first < all_tokens; first += near) {
+    const int64_t tokens = std::min(near, all_tokens - first);
+    row = begin;
+    for (bool small = false; !small && row + tile_rows <= end;) {
       const int64_t until = tokens <= tile_tokens ? end : row + tile_rows;
       int64_t done = row;
       each_tile(tokens, [&](auto count, int64_t t, auto head) {
@@ -266,10 +267,7 @@ static int64_t product_by_dots(const Weights& w, int64_t begin, int64_t end, con
                                   y + (first + t) * y_stride, y_stride);
         if (head()) done = after;
       });
-      row = done;
-      if (row + tile_rows > until) continue;
-      rows_of<ReadPairs>(w, row, in, first, tokens, y, y_stride);
-      row += tile_rows;
+      small = done + tile_rows <= until, row = done;
     }
   }
   return row;
@@ -283,7 +281,7 @@ static void product_of_pairs(const Weights& w, int64_t begin, int64_t end, const
   in.x = x.pairs.floats, in.stride = x.pairs.stride;
 #if defined(ALEATOR_ISA_v4)
   if (x.pairs.halves && x.tokens > 1)
-    begin = product_by_dots(w, begin, end, x.pairs, in, y, y_stride);
+    begin = product_by_dots(w, begin, end, x.pairs, x.tokens, y, y_stride);
 #endif
   product<ReadPairs>(w, begin, end, in, y, y_stride);
 }
