@@ -69,14 +69,14 @@ static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t firs
     const int64_t n = w.in - begin < chunk ? w.in - begin : chunk;
     const uint8_t* const next =
         w.data + (row + tile_rows) * w.row_bytes + tile_rows * Read::bytes(begin);
-    const auto products = [&]<class From>(From, const auto* rows, int64_t row_bytes, int64_t n,
-                                          auto asks) {
+    const auto products = [&]<class From>(From, const auto* rows, int64_t row_bytes,
+                                          int64_t elements, auto asks) {
       each_tile(tokens, [&](auto count, int64_t t, auto head) {
         // A pass for each half of the lanes would cost more than it saves where a tile is small.
         constexpr int at_once = parts16 > 1 && count() == 2 ? 2 : tile_rows;
         for (int r = 0; r < tile_rows; r += at_once) {
-          const Chunk of{reinterpret_cast<const uint8_t*>(rows) + r * row_bytes, row_bytes, n,
-                         begin == 0, begin + n >= w.in};
+          const Chunk of{reinterpret_cast<const uint8_t*>(rows) + r * row_bytes, row_bytes,
+                         elements, begin == 0, begin + n == w.in};
           const auto part = [&](auto ask) {
             tile<From, at_once, count()>(
                 of, ask, in.x + (first + t) * in.stride + begin, in.stride,
@@ -90,7 +90,7 @@ static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t firs
             ask.asked.first += Read::bytes(begin);
             part(ask);
           } else if constexpr (!asks() && parts16 > 1) {
-            part(share_of<Read, From::step>(next, n, t, count(), tokens));
+            part(share_of<Read, From::step>(next, elements, t, count(), tokens));
           } else if constexpr (!scaled(From::type)) {
             part(AskNothing());  // of a scaled type there is one tile: of several it is widened
           }
