@@ -166,7 +166,7 @@ void AttentionStep::share(int threads, int64_t kv_heads) {
 }
 
 void AttentionStep::reserve(const AttentionShape& s) {
-  const auto grow = [](Lines& v, int64_t n) {
+  const auto grow = [](Lines<float>& v, int64_t n) {
     if (int64_t(v.size()) < n) v.resize(n);
   };
   for (Scratch& own : scratch_) grow(own.room, attention_room(std::max(s.keys.dim, s.values.dim)));

@@ -4,11 +4,11 @@
 
 #include <cstdint>
 #include <deque>
-#include <new>
 #include <vector>
 
 #include "layers/angles.hpp"
 #include "layers/attention.hpp"
+#include "layers/lines.hpp"
 #include "threads/pool.hpp"
 
 namespace aleator {
@@ -42,17 +42,6 @@ struct AttentionShape {
   int64_t group() const { return heads / keys.heads; }
 };
 
-// Numbers from the beginning of a cache line on, so that a vector of them lies in one.
-template <class T>
-struct LineAllocator {
-  using value_type = T;
-  static constexpr std::align_val_t line{64};
-  T* allocate(size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), line)); }
-  void deallocate(T* p, size_t) { ::operator delete(p, line); }
-  bool operator==(const LineAllocator&) const = default;
-};
-using Lines = std::vector<float, LineAllocator<float>>;
-
 class AttentionStep {
  public:
   // One thread prepares.  A key behind its position by d meets the query rotated back by d instead
@@ -79,12 +68,12 @@ class AttentionStep {
     int64_t cost() const { return tokens * n; }
   };
   struct Scratch {  // one thread's own
-    Lines queries, scores, mixed, factors, room;
+    Lines<float> queries, scores, mixed, factors, room;
     std::vector<int64_t> first, end;
     std::vector<Attended> seen;  // of key-value heads
     // The first keys that tiles of one list have in common, transposed: those of a head's columns
     // [0, transposed), column 0 being *cells.
-    Lines columns;
+    Lines<float> columns;
     int64_t head = 0, transposed = 0;
     const int32_t* cells = nullptr;
   };
@@ -129,7 +118,7 @@ class AttentionStep {
   std::deque<std::vector<int32_t>> key_rows_;  // of listed cells; a list's when it is first met
   int64_t listed_ = -1;                        // the list whose rows are the last ones
   std::vector<Scratch> scratch_;
-  Lines scores_, mixed_, factors_;  // of shared tiles
+  Lines<float> scores_, mixed_, factors_;  // of shared tiles
 };
 
 }  // namespace aleator

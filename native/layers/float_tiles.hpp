@@ -120,7 +120,8 @@ static inline __attribute__((always_inline)) void add_tile(const uint8_t* w, int
       for (; i < n; i += Read::step) {
         if (part == 0) asks.template ask<Read, R, T>(i);
         const auto blocks = [&]<int... r>(std::integer_sequence<int, r...>) {
-          return std::array{typename OfGroup<Read>::Block(w + r * row_bytes + Read::bytes(i))...};
+          return std::array{
+              typename OfGroup<Read, R * T>::Block(w + r * row_bytes + Read::bytes(i))...};
         }(std::make_integer_sequence<int, R>());
 #pragma GCC unroll 4
         for (int j = 0; j < Read::step; j += 16)

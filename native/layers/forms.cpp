@@ -6,7 +6,8 @@
 namespace aleator {
 
 void PairedRows::resize(int64_t tokens, int64_t in) {
-  in_ = in, stride_ = apart((in + 31) / 32 * 32);
+  const int64_t whole = (in + 31) / 32 * 32;
+  in_ = in, stride_ = whole == apart(whole) ? whole : whole + 32;
   const size_t n = size_t(tokens * stride_);
   if (floats_.size() < n) floats_.resize(n);
   if (bfloat16_products() && halves_.size() < n) halves_.resize(n);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "layers/block_linear.hpp"
+#include "layers/lines.hpp"
 #include "layers/paired.hpp"
 #include "layers/stored.hpp"
 
@@ -42,7 +43,7 @@ struct Input {
 // Rows a multiple of 4 KiB apart would push each other out of the caches.
 inline int64_t apart(int64_t n) { return n % 1024 ? n : n + 16; }
 
-// Room for rows in pairs.
+// Room for rows in pairs, each from the beginning of a cache line on.
 class PairedRows {
  public:
   void resize(int64_t tokens, int64_t in);
@@ -53,8 +54,8 @@ class PairedRows {
 
  private:
   int64_t in_ = 0, stride_ = 0;
-  std::vector<float> floats_;
-  std::vector<uint16_t> halves_;  // none where no kernel takes them
+  Lines<float> floats_;
+  Lines<uint16_t> halves_;  // none where no kernel takes them
 };
 
 // Room for rows in int8.

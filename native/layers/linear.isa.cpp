@@ -16,13 +16,12 @@ constexpr int64_t most_near_tokens = parts16 == 1 ? 256 : 16 * tile_tokens;
 // stays in the first-level cache.
 constexpr int64_t most_chunk = 768;
 template <class Read>
-constexpr bool may_widen = parts16 > 1 || Grouped<Read>;
+constexpr bool may_widen = parts16 > 1 || scaled(Read::type);
 template <class Read>
 constexpr int64_t least_widened = widened_first<Read>          ? 1
                                   : scaled(Read::type)         ? tile_tokens + 1
-                                  : Read::type != Stored::bf16 ? 16
-                                  : lanes == 16                ? 24
-                                                               : 10;
+                                  : Read::type == Stored::bf16 ? 10
+                                                               : 16;
 // Whether a row ends within a group: then it is widened for any number of tokens.
 template <class Read>
 static inline bool ragged(const Weights& w) {
@@ -36,7 +35,7 @@ static void widen(const uint8_t* p, int64_t end, float* y) {
   int64_t i = 0;
   if constexpr (Grouped<Read>) {
     const auto group = [&](const uint8_t* at) {
-      typename OfGroup<Read>::Block block(at);
+      typename OfGroup<Read, 1>::Block block(at);
 #pragma GCC unroll 4
       for (int j = 0; j < Read::step; j += 16) store16(y + i + j, block.sixteen(j));
     };
@@ -70,14 +69,14 @@ static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t firs
     const int64_t n = w.in - begin < chunk ? w.in - begin : chunk;
     const uint8_t* const next =
         w.data + (row + tile_rows) * w.row_bytes + tile_rows * Read::bytes(begin);
-    const auto products = [&]<class From>(From, const auto* rows, int64_t row_bytes, int64_t n,
-                                          auto asks) {
+    const auto products = [&]<class From>(From, const auto* rows, int64_t row_bytes,
+                                          int64_t elements, auto asks) {
       each_tile(tokens, [&](auto count, int64_t t, auto head) {
         // A pass for each half of the lanes would cost more than it saves where a tile is small.
         constexpr int at_once = parts16 > 1 && count() == 2 ? 2 : tile_rows;
         for (int r = 0; r < tile_rows; r += at_once) {
-          const Chunk of{reinterpret_cast<const uint8_t*>(rows) + r * row_bytes, row_bytes, n,
-                         begin == 0, begin + n >= w.in};
+          const Chunk of{reinterpret_cast<const uint8_t*>(rows) + r * row_bytes, row_bytes,
+                         elements, begin == 0, begin + n == w.in};
           const auto part = [&](auto ask) {
             tile<From, at_once, count()>(
                 of, ask, in.x + (first + t) * in.stride + begin, in.stride,
@@ -90,8 +89,8 @@ static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t firs
             AskRows ask{Asking(w, at_once, tokens)(row + r)};
             ask.asked.first += Read::bytes(begin);
             part(ask);
-          } else if constexpr (!asks()) {
-            part(share_of<Read, From::step>(next, n, t, count(), tokens));
+          } else if constexpr (!asks() && parts16 > 1) {
+            part(share_of<Read, From::step>(next, elements, t, count(), tokens));
           } else if constexpr (!scaled(From::type)) {
             part(AskNothing());  // of a scaled type there is one tile: of several it is widened
           }
@@ -102,8 +101,14 @@ static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t firs
     if (!widened) {
       if constexpr (least_widened<Read> > 1)
         products(Read(), rows, w.row_bytes, n, std::true_type());
-    } else if constexpr (may_widen<Read>) {
-      for (int r = 0; r < tile_rows; r++) widen<Read>(rows + r * w.row_bytes, n, wide[r]);
+    } else if constexpr (may_widen<Read> || Grouped<Read>) {
+      for (int r = 0; r < tile_rows; r++) {
+        const uint8_t* p = rows + r * w.row_bytes;
+        if (parts16 == 1)  // where tiles take too short a time to ask
+          for (int64_t i = 0; i < Read::bytes(n); i += 64)
+            __builtin_prefetch(p + 16 * w.row_bytes + i, 0, 2);
+        widen<Read>(p, n, wide[r]);
+      }
       const int64_t all = Grouped<Read> ? (n + Read::step - 1) / Read::step * Read::step : n;
       products(ReadF32(), wide, sizeof wide[0], all, std::false_type());
     }
@@ -174,7 +179,7 @@ template <class Read>
 
 // With how many tokens at most that is faster than to widen rows first.
 template <class Read>
-constexpr int64_t most_many = parts16 == 1 ? may_widen<Read> ? least_widened<Read> - 1 : INT64_MAX
+constexpr int64_t most_many = parts16 == 1 && !may_widen<Read>          ? INT64_MAX
                               : lanes == 8 && Read::type == Stored::f16 ? 31
                                                                         : 0;
 
@@ -194,7 +199,7 @@ static void tiled(const Weights& w, int64_t row, int64_t end, const Input& in, f
     if constexpr (least_widened<Read> > 1)
       if (in.tokens == 1) return times_one<Read>(w, row, end, in.x, y);
     if constexpr (parts16 == 1 && least_widened<Read> > tile_tokens)
-      if (in.tokens <= tile_tokens)
+      if (in.tokens > 1 && in.tokens <= tile_tokens)
         return with_count<tile_tokens - 1>(in.tokens - 1, [&](auto more) {
           times_few<Read, 1 + more()>(w, row, end, in, y, y_stride);
         });
@@ -202,7 +207,7 @@ static void tiled(const Weights& w, int64_t row, int64_t end, const Input& in, f
       if (in.tokens > parts16 * tile_tokens && in.tokens <= most_many<Read>)
         return times_many<Read>(w, row, end, in, y, y_stride);
   }
-  if constexpr (most_many<Read> < INT64_MAX) {
+  if constexpr (most_many<Read> < INT64_MAX || Grouped<Read>) {
     const int64_t near = near_tokens(w.in);
     for (int64_t first = 0; first < in.tokens; first += near) {
       const int64_t tokens = std::min(near, in.tokens - first);
@@ -242,16 +247,17 @@ static void product(const Weights& w, int64_t begin, int64_t end, const Input& i
 }
 
 #if defined(ALEATOR_ISA_v4)
-// Rows of W in BF16 by AVX512-BF16, or, with a small weight among them, by fused multiply-adds; the
-// first row that is left.
+// Rows of W in BF16 by AVX512-BF16; the first row that is left. That is of the first four with a
+// small weight, if there are any: where one is, others often are, so that the rest is not tried.
 static int64_t product_by_dots(const Weights& w, int64_t begin, int64_t end, const Paired& x,
-                               const Input& in, float* y, int64_t y_stride) {
+                               int64_t all_tokens, float* y, int64_t y_stride) {
   const int64_t near = near_tokens((w.in + 1) / 2);  // which are half as large
-  const Asking asking(w, tile_rows, in.tokens);
+  const Asking asking(w, tile_rows, all_tokens);
   int64_t row = begin;
-  for (int64_t first = 0; first < in.tokens; first += near) {
-    const int64_t tokens = std::min(near, in.tokens - first);
-    for (row = begin; row + tile_rows <= end;) {
+  for (int64_t first = 0; first < all_tokens; first += near) {
+    const int64_t tokens = std::min(near, all_tokens - first);
+    row = begin;
+    for (bool small = false; !small && row + tile_rows <= end;) {
       const int64_t until = tokens <= tile_tokens ? end : row + tile_rows;
       int64_t done = row;
       each_tile(tokens, [&](auto count, int64_t t, auto head) {
@@ -261,10 +267,7 @@ static int64_t product_by_dots(const Weights& w, int64_t begin, int64_t end, con
                                   y + (first + t) * y_stride, y_stride);
         if (head()) done = after;
       });
-      row = done;
-      if (row + tile_rows > until) continue;
-      rows_of<ReadPairs>(w, row, in, first, tokens, y, y_stride);
-      row += tile_rows;
+      small = done + tile_rows <= until, row = done;
     }
   }
   return row;
@@ -278,7 +281,7 @@ static void product_of_pairs(const Weights& w, int64_t begin, int64_t end, const
   in.x = x.pairs.floats, in.stride = x.pairs.stride;
 #if defined(ALEATOR_ISA_v4)
   if (x.pairs.halves && x.tokens > 1)
-    begin = product_by_dots(w, begin, end, x.pairs, in, y, y_stride);
+    begin = product_by_dots(w, begin, end, x.pairs, x.tokens, y, y_stride);
 #endif
   product<ReadPairs>(w, begin, end, in, y, y_stride);
 }

@@ -34,20 +34,25 @@ struct ReadPairs {
   struct Block {
     explicit Block(const uint8_t* p) : pairs(p) {}
     v16 sixteen(int j) const {
+#if defined(ALEATOR_ISA_v4)  // by one instruction each, without a register more
+      if (j == 0) return {reinterpret<vf>(_mm512_maskz_loadu_epi16(0xaaaaaaaa, pairs))};
+#endif
       return each_part([&](int k) { return widened(load_as<vi>(pairs + 4 * k * lanes), j); });
     }
     const uint8_t* pairs;
   };
 };
 
-// How a group is read: with 32 registers once for both sixteens.
-template <class Read>
+// How a group is read where there are so many sums: with 32 registers, of which those take less
+// than 24, once for both sixteens.
+template <class Read, int sums>
 struct OfGroup {
   using Block = typename Read::Block;
 };
 #if defined(ALEATOR_ISA_v4)
-template <>
-struct OfGroup<ReadPairs> {
+template <int sums>
+  requires(sums < 24)
+struct OfGroup<ReadPairs, sums> {
   struct Block {
     explicit Block(const uint8_t* p) : both(reinterpret<vi>(loaded_once(load_as<vf>(p)))) {}
     v16 sixteen(int j) const { return {ReadPairs::widened(both, j)}; }
@@ -73,7 +78,7 @@ constexpr Moves moves = [] {
   return all;
 }();
 #endif
-static inline v16 moved(const uint8_t* p, int j) {
+[[maybe_unused]] static inline v16 moved(const uint8_t* p, [[maybe_unused]] int j) {
   return each_part([&](int k) {
     vf both = load_as<vf>(p + 4 * k * lanes);
 #if defined(ALEATOR_ISA_v3)

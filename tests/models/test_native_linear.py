@@ -238,3 +238,21 @@ def test_a_weight_that_is_not_finite_is_named(tmp_path: Path) -> None:
     weights = open_weights(write_model(tmp_path / "m.gguf", SPECS["llama"], tensors))
     with pytest.raises(FileFormatError, match=r"blk\.0\.attn_k\.weight"):
         stored_weight(weights, "blk.0.attn_k", 32, 64, bias=False)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_of_no_tokens_nothing_is_written(kind: str) -> None:
+    matrix, _, _ = make(kind, 70, 96)
+    x, y = np.ones((6, 96), np.float32), np.full((6, 70), 7, np.float32)
+    _native.linear(thread_pool(1), matrix, x[:0], y[:0])
+    assert (y == 7).all()
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_each_of_many_tokens_is_as_it_is_alone(kind: str) -> None:
+    """More than are ever near a row of the matrix, with rows of whole groups and with others."""
+    for out, n in ((9, 64), (6, 47)):
+        matrix, _, _ = make(kind, out, n)
+        x = np.random.default_rng(3).standard_normal((400, n)).astype(np.float32)
+        alone = np.concatenate([product(matrix, x[i : i + 1]) for i in range(len(x))])
+        assert equal(product(matrix, x), alone)
