@@ -324,7 +324,8 @@ def _add_tensors(w: gguf.GGUFWriter, spec: Spec, tensors: Iterable[tuple[str, Ar
                 by_type[kind] = tensor if kind == "F32" else quantise_tensor(kind, tensor)
             stored.append((repeated, kind, by_type[kind]))
     for name, kind, made in sorted(stored, key=lambda each: _layer(each[0])):
-        w.add_tensor(name, made, raw_dtype=gguf.GGMLQuantizationType[kind])
+        blocks = None if kind == "F32" else gguf.GGMLQuantizationType[kind]
+        w.add_tensor(name, made, raw_dtype=blocks)
 
 
 def _layer(name: str) -> int:

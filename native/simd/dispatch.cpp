@@ -53,7 +53,7 @@ static bool detect_bfloat16() {
 #if defined(__x86_64__)
   const char* asked = std::getenv("ALEATOR_ISA");
   return isa() == Isa::v4 && __builtin_cpu_supports("avx512bf16") &&
-         !(asked && !std::strcmp(asked, "v4"));
+         !(asked && !std::strcmp(asked, "v4-fma"));
 #else
   return false;
 #endif

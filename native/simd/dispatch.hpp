@@ -18,7 +18,7 @@ enum class Isa { base = 0, dotprod = 1, v3 = 3, v4 = 4 };
 Isa isa();  // the best the processor has, or what ALEATOR_ISA asks for if that is lower; decided
             // once
 
-bool bfloat16_products();  // whether kernels of v4 use AVX512-BF16: not if ALEATOR_ISA asks for v4
+bool bfloat16_products();  // whether kernels of v4 use AVX512-BF16: not with ALEATOR_ISA=v4-fma
 
 bool isa_compiled();  // false: the module was made for another processor (CMakeLists.txt,
                       // ALEATOR_HERE)
