@@ -18,6 +18,9 @@ from aleator.models.prequantised.matrix_parts import Packed
 MAX_MTP = 64
 """Layers that predict further tokens; each has a name for every expert's matrices.  Known models have 1."""
 
+_IN_FLOAT32 = ("ffn_gate_inp.weight", "per_layer_model_proj.weight")
+"""Matrices in float32 in GGUF files: in BF16 their activations would be rounded, and choices of experts with them."""
+
 
 class Directory:
     """An open directory.
@@ -102,4 +105,6 @@ class Directory:
         made = files.convert(name, tensor)
         if files.convert_fields is not None:
             made = files.convert_fields(name, made, self.fields, config)
+        if made.type == "BF16" and name.endswith(_IN_FLOAT32):
+            return StoredTensor.of(made.floats())
         return made
