@@ -19,7 +19,7 @@ MAX_MTP = 64
 """Layers that predict further tokens; each has a name for every expert's matrices.  Known models have 1."""
 
 _IN_FLOAT32 = ("ffn_gate_inp.weight", "per_layer_model_proj.weight")
-"""Matrices in float32 in GGUF files: in BF16 their activations would be rounded, and choices of experts with them."""
+"""Matrices that GGUF files have in float32: of BF16 the activations would be rounded."""
 
 
 class Directory:
