@@ -272,17 +272,23 @@ def test_after_a_pause_a_head_is_shown_the_last_tokens_only(
     assert made.sure == 0
 
 
-def test_a_heads_cells_serve_the_next_text(
-    bundled: aleator.LanguageModel, always: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """To make them takes as long as some tokens."""
-    makes = list[Any]()
+@pytest.fixture
+def makes(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What caches of heads were made with."""
+    made = list[Any]()
 
     def cache(*given: Any) -> KVCache:
-        makes.append(given)
+        made.append(given)
         return KVCache(*given)
 
     monkeypatch.setattr(draft_head, "KVCache", cache)
+    return made
+
+
+def test_a_heads_cells_serve_the_next_text(
+    bundled: aleator.LanguageModel, always: None, makes: list[Any]
+) -> None:
+    """To make them takes as long as some tokens."""
     texts = [
         bundled.generate("ROMEO:", max_tokens=9, seed=1, ignore_eos=True, **GUESS) for _ in range(3)
     ]
@@ -294,16 +300,9 @@ def test_a_heads_cells_serve_the_next_text(
 
 
 def test_cells_of_several_texts_are_not_kept(
-    bundled: aleator.LanguageModel, monkeypatch: pytest.MonkeyPatch
+    bundled: aleator.LanguageModel, makes: list[Any]
 ) -> None:
     """Those of an engine that has ended may be large."""
-    makes = list[Any]()
-
-    def cache(*given: Any) -> KVCache:
-        makes.append(given)
-        return KVCache(*given)
-
-    monkeypatch.setattr(draft_head, "KVCache", cache)
     for _ in range(2):
         made = text_of(bundled, 2)
         for end in (2, 3):  # one context's serve its next text
