@@ -248,3 +248,16 @@ def test_parts_beside_each_other_share_one_order(tmp_path: Path) -> None:
     made = shared_orders(tensors, parallel, weights.config)
     assert made[Q].type == made["blk.0.ffn_up.weight"].type == "F16"
     assert made["blk.1.attn_q.weight"].order is not None
+
+
+def test_orders_are_held_in_memory_as_well_each_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scattered(tmp_path / "m")
+    weights = open_weights(tmp_path / "m")
+    stored = [weights.stored(name) for name in weights.names()]
+    orders = {id(each.order): each.order.nbytes for each in stored if each.order is not None}
+    assert 1 < len(orders) < sum(each.order is not None for each in stored)
+    monkeypatch.setattr("aleator.models.weights.lock", lambda data: "")
+    whole = sum(each.data.nbytes for each in stored) + sum(orders.values())
+    assert weights.lock() == (whole, "")

@@ -118,17 +118,19 @@ class Weights:
                 yield f"{name} order", tensor.order.view(np.uint8)
 
     def lock(self) -> tuple[int, str]:
-        """Lock all tensors in memory until the process ends.
+        """Lock all tensors in memory, and the orders of their columns, until the process ends.
 
         Returns:
             The bytes that are locked, and why not all are; "" if all are.
         """
+        orders = {id(each.order): each.order for each in self._tensors.values()}  # they share some
         held, why_not = 0, ""
-        for tensor in self._tensors.values():
-            why_not = lock(tensor.data)
-            if why_not:
-                break
-            held += tensor.data.nbytes
+        for part in (*(each.data for each in self._tensors.values()), *orders.values()):
+            if part is not None:
+                why_not = lock(part)
+                if why_not:
+                    break
+                held += part.nbytes
         return held, why_not
 
     def recommended_sampling(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import os
 import platform
 import stat
 import sys
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +26,8 @@ def require_little_endian(path: str | os.PathLike[str]) -> None:
         )
 
 
-def lock(data: NDArray[np.uint8]) -> str:
-    """Lock bytes of :func:`map_file` in memory; return why the system does not, or ""."""
+def lock(data: NDArray[Any]) -> str:
+    """Lock an array without gaps in memory; return why the system does not, or ""."""
     try:
         mlock = ctypes.CDLL(None, use_errno=True).mlock
     except (AttributeError, OSError, TypeError):
