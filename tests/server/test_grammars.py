@@ -112,6 +112,19 @@ def test_a_lack_because_of_which_no_process_starts_may_pass(
         new.close()
 
 
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (MemoryError(), 503),
+        (RuntimeError("can't start new thread"), 503),
+        (RuntimeError("x"), 500),
+    ],
+)
+def test_a_lack_of_memory_or_threads_may_pass(error: Exception, status: int) -> None:
+    made = api_error(error)
+    assert (made.status, "ask again" in str(made)) == (status, status == 503)
+
+
 def test_what_can_be_compiled_passes_and_what_is_wrong_is_told(trials: Trials) -> None:
     trials.run("regex", {"option": "regex", "value": "[0-9]+"})
     trials.run("json_schema", {"option": "json_schema", "value": {"type": "object"}})

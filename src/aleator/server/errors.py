@@ -17,7 +17,7 @@ RETRY_AFTER = 1
 """Seconds that a client should wait before it retries after a full queue or a lack of memory."""
 LACKS = {
     errno.ENOMEM: "too little memory",
-    errno.EAGAIN: "no process left",
+    errno.EAGAIN: "no process or thread left",
     errno.EMFILE: "no open file left",
     errno.ENFILE: "no open file left",
 }
@@ -94,7 +94,7 @@ def _converted(error: BaseException, spelled: Mapping[str, str]) -> ApiError:
         # The request's limits leave no token to draw, or its grammar has grown too large meanwhile.
         return ApiError(400, message, code="no_token_left")
     log.error("a request failed", exc_info=error)
-    number = errno.ENOMEM if isinstance(error, MemoryError) else getattr(error, "errno", None)
+    number = _number(error)
     if number in LACKS:
         if not isinstance(error, errors.AleatorError):
             message = f"there is {LACKS[number]} for this request now: ask again, or for less"
@@ -102,3 +102,12 @@ def _converted(error: BaseException, spelled: Mapping[str, str]) -> ApiError:
     if isinstance(error, errors.AleatorError):
         return ApiError(500, message)
     return ApiError(500, "internal error: the server's log says more", code="internal")
+
+
+def _number(error: BaseException) -> int | None:
+    """The system's number of an error; Python gives none to lacks of memory and threads."""
+    if isinstance(error, MemoryError):
+        return errno.ENOMEM
+    if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
+        return errno.EAGAIN
+    return getattr(error, "errno", None)
