@@ -93,12 +93,10 @@ class StoredTensor:
     # int32: of matrices in blocks, the place of each stored column in the rows of ``floats``; None: its own
     order: NDArray[np.int32] | None = None
 
-    @classmethod
-    def of(cls, values: NDArray[np.float32]) -> StoredTensor:
+    @staticmethod
+    def of(values: NDArray[np.float32]) -> StoredTensor:
         """A float32 array as if a file stored it."""
-        data = np.ascontiguousarray(values, np.float32).reshape(-1).view(np.uint8)
-        data.flags.writeable = False
-        return cls("F32", values.shape, data)
+        return frozen("F32", values.shape, np.ascontiguousarray(values, np.float32))
 
     def moved(self, move: Callable[[NDArray[Any]], NDArray[Any]]) -> StoredTensor:
         """The tensor with its numbers elsewhere, a copy: in the same type, or in F32 if that has blocks.
@@ -112,9 +110,7 @@ class StoredTensor:
             return made.moved(move)
         kind = np.uint32 if self.type == "F32" else np.uint16
         numbers = np.ascontiguousarray(move(self.data.view(kind).reshape(self.shape)))
-        data = numbers.reshape(-1).view(np.uint8)
-        data.flags.writeable = False
-        return StoredTensor(self.type, numbers.shape, data)
+        return frozen(self.type, numbers.shape, numbers)
 
     def moved_rows(self, move: Callable[[NDArray[Any]], NDArray[Any]]) -> StoredTensor:
         """The tensor with its rows elsewhere, a copy in the same type.
@@ -124,9 +120,7 @@ class StoredTensor:
         lead = self.shape[:-1] or self.shape
         size = self.data.size // math.prod(lead)
         made = np.ascontiguousarray(move(self.data.view(f"V{size}").reshape(lead)))
-        data = made.reshape(-1).view(np.uint8)
-        data.flags.writeable = False
-        return StoredTensor(self.type, (*made.shape, *self.shape[len(lead) :]), data, self.order)
+        return frozen(self.type, (*made.shape, *self.shape[len(lead) :]), made, self.order)
 
     def in_order(self) -> StoredTensor:
         """The tensor without an ``order``: as it is, or in F16."""
@@ -136,9 +130,7 @@ class StoredTensor:
         for first, part in self.pieces():
             with np.errstate(over="ignore"):  # FiniteCheck finds them
                 made[first : first + len(part)] = part
-        data = made.reshape(-1).view(np.uint8)
-        data.flags.writeable = False
-        return StoredTensor("F16", self.shape, data)
+        return frozen("F16", self.shape, made)
 
     @property
     def n_elements(self) -> int:
@@ -190,6 +182,17 @@ class StoredTensor:
             if self.order is not None:
                 part[:, self.order] = part.copy()
             yield first, part
+
+
+def frozen(
+    kind: str, shape: tuple[int, ...], data: NDArray[Any], order: NDArray[np.int32] | None = None
+) -> StoredTensor:
+    """A tensor of bytes that are in memory, read-only, as is its order: native code checks it once."""
+    made = data.reshape(-1).view(np.uint8)
+    for each in (made, order):
+        if each is not None:
+            each.flags.writeable = False
+    return StoredTensor(kind, shape, made, order)
 
 
 def unsupported_type(path: object, tensor: str, type_id: int) -> UnsupportedModel:

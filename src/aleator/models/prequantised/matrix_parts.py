@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from aleator.core.errors import FileFormatError
 from aleator.core.records import dataclass
 from aleator.models.files.fields import MAX_WIDTH, Fields
-from aleator.models.files.tensor_types import FLOAT_TYPES, StoredTensor
+from aleator.models.files.tensor_types import FLOAT_TYPES, StoredTensor, frozen
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
@@ -107,17 +107,6 @@ def array(tensor: StoredTensor, kind: str) -> NDArray[Any]:
     return tensor.data.view(kind).reshape(tensor.shape)
 
 
-def frozen(
-    kind: str, shape: tuple[int, ...], data: NDArray[Any], order: Order | None = None
-) -> StoredTensor:
-    """A tensor of bytes that are in memory, read-only, as is its order: native code checks it once."""
-    made = data.reshape(-1).view(np.uint8)
-    for each in (made, order):
-        if each is not None:
-            each.flags.writeable = False
-    return StoredTensor(kind, shape, made, order)
-
-
 # --- four bits: pairs, whose first element is in a byte's low nibble ---
 
 
@@ -153,9 +142,8 @@ def grouped(
         group: of each column.
     """
     n_out, n_in = len(scales), len(group)
-    order = _order(group)
-    of = (group if order is None else group[order])[::32]
-    half = _half_scales(scales, group if order is None else group[order])
+    order, of = _in_order(group)
+    half = _half_scales(scales, of)
     if half is None:
         return _widened(
             lambda rows: apart(pairs(rows)).astype(np.int8) - zeros[rows][:, group].astype(np.int8),
@@ -171,7 +159,7 @@ def grouped(
             codes = paired(apart(codes)[:, order])
         codes = codes.reshape(-1, n_in // 32, 16)
         if not symmetric:  # code - zero + 16 has five bits
-            five = apart(codes) + (16 - zeros[rows][:, of, None])
+            five = apart(codes) + (16 - zeros[rows][:, of[::32], None])
             blocks[rows, :, 2:6] = np.packbits(five >> 4, -1, bitorder="little")
             codes = paired(five & 15)
         blocks[rows, :, -16:] = halves(codes)
@@ -189,8 +177,8 @@ def of_bytes(
         group: of each column.
     """
     n_out, n_in = len(scales), len(group)
-    order = _order(group)
-    half = _half_scales(scales, group if order is None else group[order])
+    order, of = _in_order(group)
+    half = _half_scales(scales, of)
     if half is None:
         return _widened(steps, scales, group)
     blocks = np.empty((n_out, n_in // 32, 34), np.uint8)
@@ -217,12 +205,13 @@ def _in_blocks(group: NDArray[np.int64]) -> bool:
     return bool((group.reshape(-1, 32) == group[::32, None]).all())
 
 
-def _order(group: NDArray[np.int64]) -> Order | None:
-    """The order of columns by their groups, if blocks can have the groups then, and only then."""
-    if len(group) % 32 or _in_blocks(group):
-        return None
-    order = np.argsort(group, kind="stable").astype(np.int32)
-    return order if _in_blocks(group[order]) else None
+def _in_order(group: NDArray[np.int64]) -> tuple[Order | None, NDArray[np.int64]]:
+    """The order of columns in which alone blocks can have their groups, and these so; None: as they are."""
+    if len(group) % 32 == 0 and not _in_blocks(group):
+        order = np.argsort(group, kind="stable").astype(np.int32)
+        if _in_blocks(group[order]):
+            return order, group[order]
+    return None, group
 
 
 def _half_scales(scales: Floats, group: NDArray[np.int64]) -> NDArray[np.float16] | None:
