@@ -69,12 +69,6 @@ class Waiter:
         """Call ``callback`` when it is woken or cancelled; it must not be done yet."""
         self._callbacks.append((callback, context or contextvars.copy_context()))
 
-    def remove_done_callback(self, callback: Callable[[Waiter], object]) -> int:
-        """Remove a callback; return how many entries were removed."""
-        before = len(self._callbacks)
-        self._callbacks = [each for each in self._callbacks if each[0] != callback]
-        return before - len(self._callbacks)
-
     def cancel(self, msg: object = None) -> bool:
         """Cancel the waiting task; return whether it was still waiting."""
         if self._over:

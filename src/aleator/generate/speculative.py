@@ -279,10 +279,7 @@ class Speculation:
         n = min(room, n)
         if n <= 0:
             self._off += 1
-            if self._off < self._retry or room < 1:
-                self._rest = max(PAUSE, self._pause)
-                return 0
-            n = 1
+            n = int(self._off >= self._retry and room >= 1)
         if not self._pays:
             n = min(n, TRIED)
         n = min(n, int(self._account / row))
