@@ -89,8 +89,8 @@ export class EndingSearch {
     if (!brackets.length && !letters.length && commas.length) return commas[0] // of an array or object that needs more
     const key = keyOf(words)
     for (const token of allowed(this.quotes)) if (this.opensWay(at, token, key)) return token
-    const [numbers, values, openers] = [allowed(digits), allowed(this.values), allowed(this.openers)]
-    if (openers.length && !letters.length) return [...values.slice(0, 1), ...numbers, ...openers][0] // where a JSON value begins
+    const [numbers, openers] = [allowed(digits), allowed(this.openers)]
+    if (openers.length && !letters.length) return [...allowed(this.values), ...numbers, ...openers][0] // where a JSON value begins
     const branches = allowed(this.printable)
     if (branches.length > 1 && branches.length <= FEW) {
       this.metBranch = true // such as names of properties

@@ -47,7 +47,7 @@ export class Fields {
     return [...this.values.keys()]
   }
   /** The value, or what stands for an absent one; of this kind, or that of the latter. */
-  get(key, otherwise = null, kind = otherwise === null ? null : KINDS[typeof otherwise]) {
+  get(key, otherwise = null, kind = otherwise === null ? null : typeof otherwise) {
     const value = this.values.get(key) ?? null
     return value === null ? otherwise : kind === null ? value : this.checked(key, value, kind)
   }
@@ -62,9 +62,7 @@ export class Fields {
     return value
   }
   integer(key, low, high, otherwise = null) {
-    const value = otherwise === null ? this.require(key, 'integer') : this.get(key, otherwise, 'integer')
-    if (value < low || value > high) throw this.error(key, `${key} is ${value}; it must be between ${low} and ${high}`)
-    return value
+    return this.within(key, low, high, otherwise, 'integer')
   }
   layers(key, otherwise, low = 1) {
     return this.integer(key, low, LIMITS.MAX_LAYERS, otherwise)
@@ -76,7 +74,10 @@ export class Fields {
     return this.integer(key, low, LIMITS.MAX_LENGTH, otherwise)
   }
   number(key, low, high, otherwise = null) {
-    const value = otherwise === null ? this.require(key, 'number') : this.get(key, otherwise, 'number')
+    return this.within(key, low, high, otherwise, 'number')
+  }
+  within(key, low, high, otherwise, kind) {
+    const value = otherwise === null ? this.require(key, kind) : this.get(key, otherwise, kind)
     if (!(value >= low && value <= high)) throw this.error(key, `${key} is ${value}; it must be between ${low} and ${high}`)
     return value
   }
@@ -87,7 +88,6 @@ export class Fields {
     return entry
   }
 }
-const KINDS = { number: 'number', boolean: 'boolean', string: 'string' }
 
 /** More of the file must be known to read its metadata. */
 export class CutShort extends Error {}

@@ -173,18 +173,18 @@ class EndingSearch:
             return brackets[0]
         if not brackets and not letters and (commas := allowed(self._commas)):
             return commas[0]  # of an array or object that needs more
+        key = words.tobytes()
         for token in allowed(self._quotes):
-            if self._opens_way(at, token, {words.tobytes()}):
+            if self._opens_way(at, token, key):
                 return token
-        numbers, values = allowed(digits), allowed(self._values)
-        if allowed(self._openers) and not letters:  # where a JSON value begins
-            return [*values[:1], *numbers, *values, *allowed(self._openers)][0]
+        numbers, openers = allowed(digits), allowed(self._openers)
+        if openers and not letters:  # where a JSON value begins
+            return (allowed(self._values) or numbers or openers)[0]
         branches = allowed(self._printable)
         if 1 < len(branches) <= FEW:  # such as names of properties
             self._met_branch = True
             if rng is not None:
                 return rng.choice(branches)
-        key = words.tobytes()
         if key not in lost:
             steps = yield from self._way_out(at)
             if steps:
@@ -197,11 +197,11 @@ class EndingSearch:
         ids = np.flatnonzero(bits.astype(np.bool_) & self._usable)
         return int(ids[np.argmax(self._lengths[ids])]) if len(ids) else None
 
-    def _opens_way(self, at: host.Constraint, token: int, seen: set[bytes]) -> bool:
-        """Whether after the token the text is complete, or something not seen before is allowed."""
+    def _opens_way(self, at: host.Constraint, token: int, before: bytes) -> bool:
+        """Whether after the token the text is complete, or something else than before is allowed."""
         self._trials -= 1
         at.accept(token)
-        new = at.complete or at.mask().tobytes() not in seen
+        new = at.complete or at.mask().tobytes() != before
         at.rollback(1)
         return new
 

@@ -379,14 +379,12 @@ async def act(request: Request) -> Response:
     action = request.query_params.get("action", "")
     if action not in ACTIONS:
         raise wrong("action", action, f"give {', '.join(ACTIONS)}")
-    if action == "erase" and not await request.body():
-        body = NO_FILE.read({})
-    else:
-        _, body = await read_body(request, NO_FILE if action == "erase" else FILE)
-    namespace = own_namespace(body.own["cache_salt"])
     if action == "erase":
+        body = (await read_body(request, NO_FILE))[1] if await request.body() else NO_FILE.read({})
+        namespace = own_namespace(body.own["cache_salt"])
         return JSONResponse({"id_slot": number, "n_erased": await made.erase(number, namespace)})
-    name = body.own["filename"]
+    _, body = await read_body(request, FILE)
+    name, namespace = body.own["filename"], own_namespace(body.own["cache_salt"])
     if action == "save":
         work, n_tokens, n_bytes, took = made.save, "n_saved", "n_written", "save_ms"
     else:
