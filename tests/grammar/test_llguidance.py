@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import sys
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -383,3 +385,22 @@ def test_a_lexer_that_others_fill_refuses_no_text(
         else:
             kept.rollback(len(digits(kept, first)))
     assert digits(kept, "3") == text
+
+
+def test_a_copy_that_is_made_while_a_lexer_is_renewed_has_the_lexer_of_its_matcher(
+    small: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = llguidance.LLGuidanceConstraint(
+        llguidance._tokenizer(small), regex_grammar("[ab]+"), "it"
+    )
+    made._lexer.full = True
+    module, copies = llguidance.load(), list[Any]()
+
+    def matcher(*args: Any, **options: Any) -> Any:
+        copies.append(copy.copy(made))  # as another thread does meanwhile
+        return module.LLMatcher(*args, **options)
+
+    double = SimpleNamespace(LLMatcher=matcher, LLParserLimits=module.LLParserLimits)
+    monkeypatch.setattr(llguidance, "load", lambda: double)
+    made.clone()
+    assert (copies[0]._lexer.full, made._lexer.full) == (True, False)

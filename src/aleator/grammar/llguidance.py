@@ -307,10 +307,10 @@ class LLGuidanceConstraint:
         self._tokens = []
 
     def _replay(self, tokens: list[int]) -> None:
-        self._lexer = _Lexer()
-        self._matcher = load().LLMatcher(
+        matcher = load().LLMatcher(
             self._tokenizer.native, self._grammar, log_level=0, limits=_limits()
         )
+        self._lexer, self._matcher = _Lexer(), matcher  # together: other threads may copy this now
         self._mask, self._renewed_at = None, len(tokens)
         consumed = [token for token in tokens if token not in self._tokenizer.ends]
         if consumed:
@@ -328,8 +328,8 @@ class LLGuidanceConstraint:
 
     def clone(self) -> LLGuidanceConstraint:
         matcher = self._usable.deep_copy()
-        self._renewed_at = None
         made = copy.copy(self)
+        self._renewed_at = made._renewed_at = None
         made._matcher, made._tokens = matcher, list(self._tokens)
         return made
 
