@@ -51,9 +51,10 @@ def test_a_type_without_adapters_is_refused(aleator: Command, tmp_path: Path) ->
     (tmp_path / "file.toml").write_text("[a]\npath = 'x'\nadapter_type = 'f16'")
     result = aleator("serve", "--port", "0", "--models", str(tmp_path / "file.toml"))
     assert (result.code, f"'a': {told}" in result.err) == (2, True)
-    for given in ({}, {"adapters": {}}):
-        with pytest.raises(ParameterError, match=told):
-            load(**given, adapter_type="f16")
+    with pytest.raises(ParameterError, match=told):
+        load(adapter_type="f16")
+    with pytest.raises(ParameterError, match=told):
+        load(adapters={}, adapter_type="f16")
 
 
 def test_a_server_of_several_models_rounds_those_of_one(tmp_path: Path) -> None:
