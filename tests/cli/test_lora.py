@@ -5,9 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import httpx
 import numpy as np
+import pytest
 
+from aleator import load
+from aleator.core.errors import ParameterError
+from aleator.models.hub.bundled import bundled_model
 from tests.cli.conftest import Command
+from tests.cli.test_serve import ended, started
 from tests.language_model.test_adapters import PROMPT, bundled_pairs
 from tests.models.adapters import write_adapter
 
@@ -36,6 +42,49 @@ def test_numbers_are_rounded_when_asked(aleator: Command, tmp_path: Path) -> Non
     result = aleator(*words, "--lora", file, "--lora-type", "f8")
     assert result.code == 2
     assert "adapter_type='f8' must be one of f16" in result.err
+
+
+def test_a_type_without_adapters_is_refused(aleator: Command, tmp_path: Path) -> None:
+    told = "adapter_type='f16' rounds adapters, and there are none: give adapters, too"
+    result = aleator("generate", "-p", PROMPT, "--lora-type", "f16")
+    assert (result.code, told in result.err) == (2, True)
+    (tmp_path / "file.toml").write_text("[a]\npath = 'x'\nadapter_type = 'f16'")
+    result = aleator("serve", "--port", "0", "--models", str(tmp_path / "file.toml"))
+    assert (result.code, f"'a': {told}" in result.err) == (2, True)
+    with pytest.raises(ParameterError, match=told):
+        load(adapter_type="f16")
+    with pytest.raises(ParameterError, match=told):
+        load(adapters={}, adapter_type="f16")
+
+
+def test_a_server_of_several_models_rounds_those_of_one(tmp_path: Path) -> None:
+    pairs = {name: (3 * a, b) for name, (a, b) in bundled_pairs(0).items()}
+    halves = {n: (a.astype(np.float16), b.astype(np.float16)) for n, (a, b) in pairs.items()}
+    write_adapter(tmp_path / "whole.gguf", pairs), write_adapter(tmp_path / "half.gguf", halves)
+    tables = {
+        "rounded": ("whole", 'adapter_type = "f16"'),
+        "half": ("half", ""),
+        "whole": ("whole", ""),
+    }
+    (tmp_path / "file.toml").write_text(
+        "\n".join(
+            f"[{name}]\npath = {str(bundled_model())!r}\nadapters = {{ {name}-own = '{file}.gguf' }}\n{more}"
+            for name, (file, more) in tables.items()
+        )
+    )
+    process, printed = started("--port", "0", "--models", str(tmp_path / "file.toml"), "-m", "half")
+    try:
+        where = next(each for each in printed if each.startswith("listening on ")).split()[-1]
+        with httpx.Client(base_url=where, timeout=60) as http:
+            body = {"prompt": PROMPT, "max_tokens": 4, "temperature": 0, "logprobs": 1}
+            sent = [
+                http.post("/v1/completions", json={"model": f"{name}-own", **body})
+                for name in tables
+            ]
+        choices = [each.json()["choices"] for each in sent]
+    finally:
+        assert ended(process) == 0
+    assert choices[0] == choices[1] != choices[2]
 
 
 def test_lines_of_a_batch(aleator: Command, tmp_path: Path) -> None:

@@ -29,8 +29,6 @@ from aleator.models.draft_head import (
 from aleator.models.hub.bundled import bundled_head, bundled_model
 from aleator.models.native_decoder import NativeDecoder
 from aleator.samplers import Greedy, SamplerChain
-from tests.models.check_converted import converted
-from tests.models.check_dense import renamed
 from tests.models.heads import (
     CONFIG,
     DRAFT,
@@ -135,6 +133,11 @@ def test_a_heads_bytes_are_those_of_its_file_and_its_cells(tmp_path: Path) -> No
     for arch in ("qwen35", "deepseek2"):
         found, cells = counted(MTP, write_mtp(tmp_path, arch))
         assert found == 3 * cells
+    pytest.importorskip("transformers")
+    tensors = write_mtp_directory(tmp_path / "glm4moe", "glm4moe")
+    found, cells = counted(MTP, tmp_path / "glm4moe")
+    own = sum(each.nbytes for name, each in tensors.items() if name.startswith("model.layers.4."))
+    assert found == own + 3 * cells
     weights = open_weights(bundled_model())
     assert head_bytes(MTP, Path, weights, 3) == 0  # it has no such layer, and will be refused
     assert head_bytes(str(bundled_model()), Path, weights, 3) is None
@@ -191,74 +194,6 @@ def test_a_further_layer_gives_the_logits_of_plain_floats(
     arch: str, own: bool, tmp_path: Path
 ) -> None:
     check_further(target(write_mtp(tmp_path, arch, own)), own)
-
-
-@pytest.mark.parametrize(
-    ("arch", "own"),
-    [
-        ("qwen35", False), ("qwen3next", False), ("deepseek2", False), ("deepseek2", True), ("glm4moe", False),
-        ("glm4moe", True),
-    ],
-)  # fmt: skip
-def test_a_further_layer_of_a_directory_gives_the_logits_of_plain_floats(
-    arch: str, own: bool, tmp_path: Path
-) -> None:
-    pytest.importorskip("transformers")
-    tensors = write_mtp_directory(tmp_path, arch, own)
-    decoder = target(tmp_path)
-    n, weights = decoder.config.n_layers, decoder.weights
-    qwen = arch.startswith("qwen")
-    at = "mtp." if qwen else f"model.layers.{n}."
-    for name, given in (
-        ("nextn.eh_proj", "fc" if qwen else "eh_proj"),
-        ("nextn.enorm", "pre_fc_norm_embedding" if qwen else "enorm"),
-        ("nextn.hnorm", "pre_fc_norm_hidden" if qwen else "hnorm"),
-        ("attn_q_norm", "layers.0.self_attn.q_norm" if qwen else ""),
-    ):
-        if given:
-            wanted = tensors[f"{at}{given}.weight"].numpy()
-            wanted = wanted + np.float32(1) if qwen and wanted.ndim == 1 else wanted
-            assert np.array_equal(weights.floats(f"blk.{n}.{name}.weight"), wanted)
-    check_further(decoder, own)
-
-
-def test_a_converted_directory_is_without_further_layers(tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
-    write_mtp_directory(tmp_path, "glm4moe")
-    assert "blk.4.nextn.eh_proj.weight" in open_weights(tmp_path)
-    made = converted(tmp_path, tmp_path / "m.gguf")
-    names = made.tensors
-    assert "layers that predict further tokens" in made.left_out[0]
-    assert "blk.3.attn_q.weight" in names
-    assert not any(name.startswith("blk.4.") for name in names)
-
-
-@pytest.mark.parametrize("arch", ["glm4moe", "qwen35"])
-def test_a_further_layer_leaves_a_directory_its_fingerprint(arch: str, tmp_path: Path) -> None:
-    """Texts do not depend on it, and caches and sessions of before it was read are still of use."""
-    pytest.importorskip("transformers")
-    from safetensors.torch import save_file
-
-    tensors, at = write_mtp_directory(tmp_path, arch), ("mtp.", "model.layers.4.")
-    whole = open_weights(tmp_path)
-    n = len(whole.names())
-    made = whole.identity().fingerprint
-    save_file(
-        {name: each for name, each in tensors.items() if not name.startswith(at)},
-        tmp_path / "model.safetensors",
-    )
-    without = open_weights(tmp_path)
-    assert len(without.names()) < n
-    assert without.identity().fingerprint == made
-
-
-@pytest.mark.parametrize("n", [-1, 65, 4096, 1 << 70, "1", [1], True])
-def test_a_wrong_number_of_further_layers_is_refused(n: object, tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
-    write_mtp_directory(tmp_path, "glm4moe")
-    renamed(tmp_path, lambda fields: fields.update(num_nextn_predict_layers=n))
-    with pytest.raises(FileFormatError, match="num_nextn_predict_layers"):
-        open_weights(tmp_path)
 
 
 def check_further(decoder: NativeDecoder, own: bool) -> None:

@@ -56,6 +56,23 @@ def test_logits_are_those_of_transformers(changes: dict[str, Any], tmp_path: Pat
     check(write(with_pictures(**changes), tmp_path), tmp_path, whole=True)
 
 
+@pytest.mark.parametrize("width", [32, 16])
+def test_square_experts_in_either_order(width: int, tmp_path: Path) -> None:
+    """Down is square with 32 and gate and up with 16; the other one tells the order."""
+    check(write(with_pictures(moe_intermediate_size=width), tmp_path), tmp_path)
+    file = tmp_path / "model.safetensors"
+    tensors = load_file(file)
+    ids = list(range(20))
+    expected = logits(open_weights(tmp_path), ids).tobytes()
+    stacked = [name for name in tensors if ".mlp.experts." in name]
+    shapes = {tuple(tensors[name].shape[1:]) for name in stacked}
+    assert (32, 32) in shapes
+    assert len(shapes) == 2
+    turned = {name: tensors[name].transpose(1, 2).contiguous() for name in stacked}
+    save_file(tensors | turned, file)
+    assert logits(open_weights(tmp_path), ids).tobytes() == expected
+
+
 def test_experts_as_published_and_one_by_one(tmp_path: Path) -> None:
     """Matrices of all experts in either order, and a tensor for each matrix: the same bits."""
     write(with_pictures(), tmp_path)

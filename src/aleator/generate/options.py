@@ -193,6 +193,16 @@ class ModelOptions(Options):
         None, flags=("-md", "--model-draft"), metavar="PATH",
     )  # fmt: skip
 
+    def __post_init__(self) -> None:
+        """Check the values, and that there are adapters where their type is given."""
+        super().__post_init__()
+        if self.adapter_type is not None and not self.adapters:
+            raise ParameterError(
+                "adapter_type",
+                f"adapter_type={self.adapter_type!r} rounds adapters, and there are none: give adapters, too, "
+                "or leave adapter_type out",
+            )
+
 
 LOADED: tuple[Option, ...] = tuple(
     each

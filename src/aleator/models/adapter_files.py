@@ -184,7 +184,7 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
     fields = read_json(path / CONFIG)
     _check_config(fields)
     files = weights.architecture.hugging_face
-    if files is None or files.convert_fields is not None:
+    if files is None or files.convert_fields is not None or files.convert_beside is not None:
         raise UnsupportedModel(
             f"{path}: adapters of PEFT are not read for {weights.architecture.name!r}: convert it with "
             "llama.cpp's convert_lora_to_gguf.py"

@@ -119,6 +119,11 @@ class HuggingFace:
     convert: Callable[[str, StoredTensor], StoredTensor] = unchanged
     # The same, if it depends on config.json
     convert_fields: Callable[[str, StoredTensor, Fields, ModelConfig], StoredTensor] | None = None
+    # The same, if it depends on the shapes of other tensors as the file has them, by GGUF's names
+    convert_beside: (
+        Callable[[str, StoredTensor, ModelConfig, Mapping[str, tuple[int, ...]]], StoredTensor]
+        | None
+    ) = None
     # Which channels are rotated together, in the row order of these files, if any are
     rope_style: Literal["norm", "neox"] = "neox"
     # The dimensions as GGUF files say them, if they say some in another way

@@ -57,6 +57,7 @@ class Directory:
                 f"{path}: {self.architecture.name!r} is read from GGUF files only"
             )
         self._files = files
+        self._shapes: dict[str, tuple[int, ...]] = {}
 
     def tensors(self) -> Iterator[tuple[str, StoredTensor | Packed]]:
         """GGUF's names, and the tensors as the files store them, unread.
@@ -88,6 +89,7 @@ class Directory:
                     file, f"the tensor is there twice, also as {found[usual]!r}", field=name
                 )
             found[usual] = name
+            self._shapes[names[usual]] = tensor.shape
             yield names[usual], tensor
 
     def _n_mtp(self) -> int:
@@ -99,12 +101,14 @@ class Directory:
         return self.fields.integer("num_nextn_predict_layers", 0, MAX_MTP, 0)
 
     def made(self, name: str, tensor: StoredTensor | Packed) -> StoredTensor:
-        """A tensor of :meth:`tensors` as GGUF files hold it."""
+        """A tensor of :meth:`tensors`, which has given all, as GGUF files hold it."""
         files, config = self._files, self.config
         tensor = tensor.make() if isinstance(tensor, Packed) else tensor
         made = files.convert(name, tensor)
         if files.convert_fields is not None:
             made = files.convert_fields(name, made, self.fields, config)
+        if files.convert_beside is not None:
+            made = files.convert_beside(name, made, config, self._shapes)
         if made.type == "BF16" and name.endswith(_IN_FLOAT32):
             return StoredTensor.of(made.floats())
         return made

@@ -329,7 +329,7 @@ class MTPHead(DraftHead):
             )
         own = {
             name.replace(at, "blk.0.", 1): weights.stored(name)
-            for name in weights.names()
+            for name in (*weights.names(), *weights.further)
             if name.startswith(at)
         }
 
@@ -406,7 +406,8 @@ def head_bytes(name: str, find: Callable[[str], Path], model: Weights, n_texts: 
     if name == MTP:  # its tensors are the model's
         if model.architecture.name not in MTP_ARCHITECTURES:
             return 0
-        size, config = 0, _one_layer(model.config)
+        size = sum(model.stored(each).data.size for each in model.further)
+        config = _one_layer(model.config)
     else:
         path = bundled_head() if name == BUNDLED else find(name)
         if not is_eagle3(path):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,9 @@ class Weights:
         config: the model's dimensions.
         gguf: the open file; None for a directory.
         kind: "gguf" or "safetensors".
-        size_bytes: bytes of all tensors as they are stored.
-        n_parameters: numbers in all tensors.
+        further: names in a directory's layers that predict further tokens, which are read when asked for.
+        size_bytes: bytes of all tensors as they are stored, but for ``further``.
+        n_parameters: numbers in all tensors, but for ``further``.
         check: looks for NaN and infinities in matrices.
     """
 
@@ -55,10 +57,13 @@ class Weights:
         config: ModelConfig,
         tensors: Mapping[str, StoredTensor],
         gguf: GGUFFile | None = None,
+        further: Mapping[str, Callable[[], StoredTensor]] | None = None,
     ) -> None:
         self.path, self.architecture, self.config, self.gguf = path, architecture, config, gguf
         self.kind = "safetensors" if gguf is None else "gguf"
         self._tensors = separated(tensors, architecture, config)
+        self._further, self._read = dict(further or {}), dict[str, StoredTensor]()
+        self.further = tuple(self._further)
         self.check = FiniteCheck(self)
         self.size_bytes = sum(tensor.data.size for tensor in tensors.values())
         self.n_parameters = sum(
@@ -66,11 +71,11 @@ class Weights:
         )
 
     def names(self) -> list[str]:
-        """The tensors' GGUF names, in the order of the file."""
+        """The tensors' GGUF names, in the order of the file, but for ``further``."""
         return list(self._tensors)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._tensors
+        return name in self._tensors or name in self._further
 
     def stored(self, name: str) -> StoredTensor:
         """The tensor as the file stores it, unread.
@@ -78,6 +83,10 @@ class Weights:
         Raises:
             FileFormatError: there is no tensor of that name.
         """
+        if name in self._further:
+            if name not in self._read:
+                self._read[name] = self._further[name]()
+            return self._read[name]
         if name not in self._tensors:
             raise FileFormatError(self.path, f"the tensor {name!r} is missing", field=name)
         return self._tensors[name]
@@ -111,21 +120,22 @@ class Weights:
             yield from (("gguf", part.data) for part in self.gguf.parts)
             return
         yield "config", np.frombuffer((self.path / "config.json").read_bytes(), np.uint8)
-        for name in sorted(name for name in self._tensors if layer_of(name) < self.config.n_layers):
-            tensor = self._tensors[name]
+        for name, tensor in sorted(self._tensors.items()):
             yield f"{name} {tensor.shape} {tensor.type}", tensor.data
             if tensor.order is not None:
                 yield f"{name} order", tensor.order.view(np.uint8)
 
     def lock(self) -> tuple[int, str]:
-        """Lock all tensors in memory, and the orders of their columns, until the process ends.
+        """Lock all tensors, those of ``further`` that were read, and the orders of their columns
+        in memory until the process ends.
 
         Returns:
             The bytes that are locked, and why not all are; "" if all are.
         """
-        orders = {id(each.order): each.order for each in self._tensors.values()}  # they share some
+        tensors = (*self._tensors.values(), *self._read.values())
+        orders = {id(each.order): each.order for each in tensors}  # they share some
         held, why_not = 0, ""
-        for part in (*(each.data for each in self._tensors.values()), *orders.values()):
+        for part in (*(each.data for each in tensors), *orders.values()):
             if part is not None:
                 why_not = lock(part)
                 if why_not:
@@ -219,13 +229,7 @@ def open_weights(path: str | os.PathLike[str]) -> Weights:
     """
     path = located(path)
     if path.is_dir():
-        # Tensors stay on disk, except those that need conversion.
-        from aleator.models.directory import Directory  # most models are GGUF files
-
-        directory = Directory(path)
-        of = directory.architecture, directory.config
-        made = {name: directory.made(name, tensor) for name, tensor in directory.tensors()}
-        return Weights(path, *of, shared_orders(made, *of))
+        return _of_directory(path)
     if path.suffix == ".safetensors" and path.is_file():
         raise UnsupportedModel(
             f"{path}: a safetensors file has no configuration; give the directory that holds it "
@@ -235,6 +239,23 @@ def open_weights(path: str | os.PathLike[str]) -> Weights:
     architecture, config = read_gguf(gguf)
     tensors = {name: gguf.stored(name) for name in gguf.tensors}
     return Weights(path, architecture, config, tensors, gguf)
+
+
+def _of_directory(path: Path) -> Weights:
+    """Open a directory: tensors stay on disk, except those that need conversion."""
+    from aleator.models.directory import Directory  # most models are GGUF files
+
+    directory = Directory(path)
+    of = directory.architecture, directory.config
+    found = dict(directory.tensors())
+    own = [name for name in found if layer_of(name) < directory.config.n_layers]
+    made = {name: directory.made(name, found[name]) for name in own}
+
+    def further(name: str) -> StoredTensor:
+        return directory.made(name, found[name]).in_order()
+
+    later = {name: partial(further, name) for name in found if name not in made}
+    return Weights(path, *of, shared_orders(made, *of), further=later)
 
 
 def layer_of(name: str) -> int:

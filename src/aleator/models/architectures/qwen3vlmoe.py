@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from aleator.models import gguf_config
 from aleator.models.architecture import (
     EXPERTS,
@@ -46,14 +48,23 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     )
 
 
-def as_gguf(name: str, tensor: StoredTensor, _: Fields, config: ModelConfig) -> StoredTensor:
-    """Convert a tensor to GGUF's form: the published files hold experts' matrices transposed.
+def as_gguf(
+    name: str, tensor: StoredTensor, config: ModelConfig, shapes: Mapping[str, tuple[int, ...]]
+) -> StoredTensor:
+    """Convert a tensor to GGUF's form: experts' matrices are [out, in].
 
-    Their shape tells; square ones are taken as they are, as in transformers.  Qwen's are not square.
+    Files of transformers 4, as the published ones, hold them transposed, those of 5.2 and later do not.  Their
+    shapes tell.  Of a square one the layer's other one tells, which is not square then: a file has one order.
     """
-    width = present(config.experts).n_ff
-    n_in = {"ffn_gate_up_exps": config.n_embd, "ffn_down_exps": width}.get(name.split(".")[-2])
-    if n_in is None or len(tensor.shape) != 3 or tensor.shape[2] == n_in:
+    n_in = {"ffn_gate_up_exps": config.n_embd, "ffn_down_exps": present(config.experts).n_ff}
+    kind = name.split(".")[-2]
+    if kind not in n_in or len(tensor.shape) != 3:
+        return tensor
+    shape: tuple[int, ...] = tensor.shape
+    if shape[1] == shape[2]:
+        (other,) = n_in.keys() - {kind}
+        shape, kind = shapes.get(name.replace(kind, other), ()), other
+    if shape[2:] == (n_in[kind],):
         return tensor
     return tensor.moved(lambda values: values.swapaxes(1, 2))
 
@@ -68,7 +79,7 @@ QWEN3VLMOE = Architecture(
         bare=under("mlp", STACKED),
         expert=EXPERTS,
         usual_name=in_text_model,
-        convert_fields=as_gguf,
+        convert_beside=as_gguf,
         gguf_fields=axes,
     ),
     head_norm=True,
