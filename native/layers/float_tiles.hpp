@@ -48,6 +48,14 @@ struct AskRows {
     }
   }
 };
+// What follows soon, where rows are read one after another.
+struct AskOnward {
+  const uint8_t* next;
+  template <class Read, int R, int T>
+  void ask(int64_t i) const {
+    __builtin_prefetch(next + Read::bytes(i), 0, 3);
+  }
+};
 // A part of these, as other tiles ask for the rest.
 struct AskShare {
   const uint8_t* next;

@@ -244,11 +244,11 @@ class Asking {
     const int64_t bytes = tile * row_bytes_;
     const BlockShape shape = block_shape(w.type);
     const bool large = shape.elements == 256;
-    const bool in_order = lanes == 16 ? large || w.type == Stored::f16 || w.type == Stored::bf16 ||
-                                            w.type == Stored::f32
-                                      : lanes == 8 && w.type == Stored::f32;
-    if (in_order && tokens == 1 && bytes <= most_in_order) {
-      // With one token memory of these is fastest asked for in its own order, a little ahead, but
+    const int64_t in_order = lanes == 16 && single(w.type) ? 6  // tokens at most
+                             : lanes == 16                 ? large
+                                                           : lanes == 8 && w.type == Stored::f32;
+    if (tokens <= in_order && bytes <= most_in_order) {
+      // With few tokens memory of these is fastest asked for in its own order, a little ahead, but
       // no less than a tile, whose rows are read side by side (docs/performance.md).
       ahead_ = bytes > ahead_in_order ? bytes : ahead_in_order, apart_ = large ? shape.bytes : 64,
       along_ = tile;

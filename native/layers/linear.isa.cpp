@@ -115,28 +115,28 @@ static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t firs
   }
 }
 
-// Rows times one token, which takes too short a time for a call per tile.
-template <class Read>
-static void times_one(const Weights& w, int64_t row, int64_t end, const float* x, float* y) {
-  const Asking asking(w, tile_rows, 1);
-  for (; row + tile_rows <= end; row += tile_rows) {
-    v16 total[1][tile_rows];
-    add_tile<Read, tile_rows, 1>(w.data + row * w.row_bytes, w.row_bytes, w.in, x, 0,
-                                 AskRows{asking(row)}, nullptr, total);
-    finish<tile_rows, 1>(total, w.bias ? w.bias + row : nullptr, y + row, 0);
-  }
-}
-
-// Rows times as many tokens as a tile has, two at least: without a call per tile, which takes an
-// eighth of their time.
+// Rows times as many tokens as a tile has at most: without a call per tile, which takes an eighth
+// of their time.
 template <class Read, int T>
 [[gnu::noinline]] static void times_few(const Weights& w, int64_t row, int64_t end, const Input& in,
                                         float* y, int64_t y_stride) {
   const Asking asking(w, tile_rows, T);
+  const bool alone = one_after_another(T, 2, T * w.in * int64_t(sizeof(float)));
   for (; row + tile_rows <= end; row += tile_rows) {
+    const uint8_t* const rows = w.data + row * w.row_bytes;
     v16 total[T][tile_rows];
-    add_tile<Read, tile_rows, T>(w.data + row * w.row_bytes, w.row_bytes, w.in, in.x, in.stride,
-                                 AskRows{asking(row)}, nullptr, total);
+    if (alone)
+      for (int r = 0; r < tile_rows; r++) {
+        const uint8_t* const own = rows + r * w.row_bytes;
+        v16 sums[T][1];
+        add_tile<Read, 1, T>(own, w.row_bytes, w.in, in.x, in.stride, AskOnward{own + onward},
+                             nullptr, sums);
+#pragma GCC unroll 8
+        for (int t = 0; t < T; t++) total[t][r] = sums[t][0];
+      }
+    else
+      add_tile<Read, tile_rows, T>(rows, w.row_bytes, w.in, in.x, in.stride, AskRows{asking(row)},
+                                   nullptr, total);
     finish<tile_rows, T>(total, w.bias ? w.bias + row : nullptr, y + row, y_stride);
   }
 }
@@ -197,7 +197,7 @@ static void tiled(const Weights& w, int64_t row, int64_t end, const Input& in, f
                   int64_t y_stride) {
   if (!ragged<Read>(w)) {
     if constexpr (least_widened<Read> > 1)
-      if (in.tokens == 1) return times_one<Read>(w, row, end, in.x, y);
+      if (in.tokens == 1) return times_few<Read, 1>(w, row, end, in, y, y_stride);
     if constexpr (parts16 == 1 && least_widened<Read> > tile_tokens)
       if (in.tokens > 1 && in.tokens <= tile_tokens)
         return with_count<tile_tokens - 1>(in.tokens - 1, [&](auto more) {
@@ -280,8 +280,7 @@ static void product_of_pairs(const Weights& w, int64_t begin, int64_t end, const
   Input in = x;
   in.x = x.pairs.floats, in.stride = x.pairs.stride;
 #if defined(ALEATOR_ISA_v4)
-  if (x.pairs.halves && x.tokens > 1)
-    begin = product_by_dots(w, begin, end, x.pairs, x.tokens, y, y_stride);
+  if (x.pairs.halves) begin = product_by_dots(w, begin, end, x.pairs, x.tokens, y, y_stride);
 #endif
   product<ReadPairs>(w, begin, end, in, y, y_stride);
 }

@@ -23,9 +23,9 @@ void grow(std::vector<T>& v, int64_t n) {
   if (int64_t(v.size()) < n) v.resize(n);
 }
 
-// Units of gate and up that are read in turns: with one token several of each, as what is asked for
-// ahead is lost while the other is read.
-inline int64_t units_in_turn(int64_t tokens) { return tokens == 1 ? 4 : 1; }
+// Units of gate and up that are read in turns: with few tokens several of each, as what is asked
+// for ahead is lost while the other is read.
+inline int64_t units_in_turn(int64_t tokens) { return tokens <= few_rounded ? 4 : 1; }
 
 // How rows are normalised.  The weights of a layer norm are followed by as many biases.
 enum class Norm : int { rms, layer };

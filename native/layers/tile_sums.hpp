@@ -8,6 +8,14 @@ namespace aleator::ALEATOR_ISA {
 
 constexpr int tile_rows = 4;
 
+// Whether a tile's rows are read one after another, as they lie in memory, not side by side: one
+// stream comes faster than four (docs/performance.md). That pays for up to `most` tokens, if their
+// rows of x, `bytes` together, stay in the first-level cache.
+static inline bool one_after_another(int64_t tokens, int64_t most, int64_t bytes) {
+  return lanes == 16 && (tokens == 1 || (tokens <= most && bytes <= 24 << 10));
+}
+constexpr int64_t onward = 8 << 10;  // bytes that are asked for ahead meanwhile
+
 // A tile's sums, to which the bias is added last.
 template <int R, int T>
 static inline void finish(const v16 (*total)[R], const float* bias, float* y, int64_t y_stride) {
