@@ -244,12 +244,15 @@ class Asking {
     const int64_t bytes = tile * row_bytes_;
     const BlockShape shape = block_shape(w.type);
     const bool large = shape.elements == 256;
-    const bool in_order = lanes == 16 ? large || w.type == Stored::f16 || w.type == Stored::bf16 ||
-                                            w.type == Stored::f32
-                                      : lanes == 8 && w.type == Stored::f32;
-    if (in_order && tokens == 1 && bytes <= most_in_order) {
-      // With one token memory of these is fastest asked for in its own order, a little ahead, but
-      // no less than a tile, whose rows are read side by side (docs/performance.md).
+    const bool in_order = lanes == 16
+                              ? tokens == 1 && (large || w.type == Stored::f16 ||
+                                                w.type == Stored::bf16 || w.type == Stored::f32)
+                              : lanes == 8 && (tokens == 1 || in_blocks(w.type));
+    if (tile == 1) {
+      ahead_ = 8 << 10;  // rows are read one after another
+    } else if (in_order && bytes <= most_in_order) {
+      // Memory of these is fastest asked for in its own order, a little ahead, but no less than a
+      // tile, whose rows are read side by side (docs/performance.md).
       ahead_ = bytes > ahead_in_order ? bytes : ahead_in_order, apart_ = large ? shape.bytes : 64,
       along_ = tile;
     } else if (lanes == 16) {  // neighbours, of blocks at least 8 KiB ahead
