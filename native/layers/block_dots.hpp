@@ -166,6 +166,10 @@ struct FewTile {
                                        : asked.first + r * asked.apart;
     __builtin_prefetch(later + at, 0, 2);
   }
+  // Asks for so many bytes of what comes later, `at` bytes on.
+  void ask_in_order(int64_t at, int64_t bytes) const {
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(asked.first + at + i, 0, 3);
+  }
   // Block b of row r; memory is asked for one of a later row.
   template <class B>
   const uint8_t* block(const uint8_t* row_at, int r, int64_t b) const {

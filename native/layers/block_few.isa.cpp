@@ -44,7 +44,9 @@ static inline void eight_dots(const FewTile& tile, const uint8_t* const (&p)[8],
                               __m256i* dots) {
   const Rounded& x = tile.x;
   const int64_t at = b * block_shape(B::type).bytes;
-  if (2 * block_shape(B::type).bytes > 64 || b % 2 == 0)  // once for a line
+  if (lanes == 8 && tile.asked.in_order())
+    tile.ask_in_order(8 * at, 8 * block_shape(B::type).bytes);
+  else if (2 * block_shape(B::type).bytes > 64 || b % 2 == 0)  // once for a line
 #pragma GCC unroll 8
     for (int r = 0; r < 8; r++) tile.ask(p[r], r, at);
   const int8_t* q = x.q + tile.t0 * x.in + b * 32;

@@ -115,13 +115,18 @@ static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t firs
   }
 }
 
-// Rows times as many tokens as a tile has at most: without a call per tile, which takes an eighth
-// of their time.
+// Rows times few tokens, without a call per tile, which takes an eighth of their time. With AVX2
+// each row is read by itself, with both halves of its lanes at once.
+template <class Read>
+constexpr int few_tokens = lanes == 8 && Read::type == Stored::f32 ? 6
+                           : parts16 == 1                          ? tile_tokens
+                                                                   : 1;
 template <class Read, int T>
 [[gnu::noinline]] static void times_few(const Weights& w, int64_t row, int64_t end, const Input& in,
                                         float* y, int64_t y_stride) {
   const Asking asking(w, tile_rows, T);
-  const bool alone = one_after_another(T, 2, T * w.in * int64_t(sizeof(float)));
+  const bool alone = (lanes == 8 && !scaled(Read::type)) ||
+                     one_after_another(T, 2, T * w.in * int64_t(sizeof(float)));
   for (; row + tile_rows <= end; row += tile_rows) {
     const uint8_t* const rows = w.data + row * w.row_bytes;
     v16 total[T][tile_rows];
@@ -144,7 +149,12 @@ template <class Read, int T>
 // Rows times more tokens than a tile has. A part of a tile of x stays in the first-level cache
 // while 64 rows meet it, whose sums wait for the next part. Meanwhile each tile asks for its share
 // of the next 64 rows.
-constexpr int64_t rows_waiting = 64, tokens_waiting = 3 * tile_tokens, near_columns = 1024;
+constexpr int64_t rows_waiting = 64, near_columns = 1024;
+constexpr int64_t tokens_waiting = (lanes == 8 ? 8 : 3) * tile_tokens;
+// Tokens that each four rows meet in turn: two tiles where W's bytes from the second-level cache
+// are what takes time.
+template <class Read>
+constexpr int64_t tokens_in_turn = (lanes == 8 && Read::type == Stored::f32 ? 2 : 1) * tile_tokens;
 template <class Read>
 [[gnu::noinline]] static void times_many(const Weights& w, int64_t row, int64_t end,
                                          const Input& in, float* y, int64_t y_stride) {
@@ -159,19 +169,23 @@ template <class Read>
       const int64_t tokens = in.tokens * (group + 1) / groups - first;
       for (int64_t begin = 0; begin < w.in; begin += chunk) {
         const int64_t n = w.in - begin < chunk ? w.in - begin : chunk;
-        each_tile(tokens, [&](auto count, int64_t t, auto) {
-          const uint8_t* const next = w.data + rows * w.row_bytes + tile_rows * Read::bytes(begin);
-          for (int64_t r = row; r < row + rows; r += tile_rows) {
-            const uint8_t* const at = w.data + r * w.row_bytes + Read::bytes(begin);
-            tile<Read, tile_rows, count()>(
-                Chunk{at, w.row_bytes, n, begin == 0, begin + n == w.in},
-                share_of<Read, Read::step>(next + r * w.row_bytes, n, first + t, count(),
-                                           in.tokens),
-                in.x + (first + t) * in.stride + begin, in.stride,
-                reinterpret_cast<v16(*)[tile_rows]>(waiting + (r - row) * tokens + t * tile_rows),
-                w.bias ? w.bias + r : nullptr, y + (first + t) * y_stride + r, y_stride);
-          }
-        });
+        const uint8_t* const next = w.data + rows * w.row_bytes + tile_rows * Read::bytes(begin);
+        const int64_t turns = (tokens + tokens_in_turn<Read> - 1) / tokens_in_turn<Read>;
+        for (int64_t turn = 0; turn < turns; turn++) {
+          const int64_t from = tokens * turn / turns, to = tokens * (turn + 1) / turns;
+          for (int64_t r = row; r < row + rows; r += tile_rows)
+            each_tile(to - from, [&](auto count, int64_t in_turn, auto) {
+              const int64_t t = from + in_turn;
+              tile<Read, tile_rows, count()>(
+                  Chunk{w.data + r * w.row_bytes + Read::bytes(begin), w.row_bytes, n, begin == 0,
+                        begin + n == w.in},
+                  share_of<Read, Read::step>(next + r * w.row_bytes, n, first + t, count(),
+                                             in.tokens),
+                  in.x + (first + t) * in.stride + begin, in.stride,
+                  reinterpret_cast<v16(*)[tile_rows]>(waiting + (r - row) * tokens + t * tile_rows),
+                  w.bias ? w.bias + r : nullptr, y + (first + t) * y_stride + r, y_stride);
+            });
+        }
       }
     }
   }
@@ -179,9 +193,10 @@ template <class Read>
 
 // With how many tokens at most that is faster than to widen rows first.
 template <class Read>
-constexpr int64_t most_many = parts16 == 1 && !may_widen<Read>          ? INT64_MAX
-                              : lanes == 8 && Read::type == Stored::f16 ? 31
-                                                                        : 0;
+constexpr int64_t most_many =
+    (parts16 == 1 && !may_widen<Read>) || (lanes == 8 && Read::type == Stored::f16) ? INT64_MAX
+    : lanes == 8 && Read::type == Stored::f32                                       ? 24
+                                                                                    : 0;
 
 // How many tokens of a product one row of W after another meets.
 static int64_t near_tokens(int64_t elements) {
@@ -197,17 +212,14 @@ static void tiled(const Weights& w, int64_t row, int64_t end, const Input& in, f
                   int64_t y_stride) {
   if (!ragged<Read>(w)) {
     if constexpr (least_widened<Read> > 1)
-      if (in.tokens == 1) return times_few<Read, 1>(w, row, end, in, y, y_stride);
-    if constexpr (parts16 == 1 && least_widened<Read> > tile_tokens)
-      if (in.tokens > 1 && in.tokens <= tile_tokens)
-        return with_count<tile_tokens - 1>(in.tokens - 1, [&](auto more) {
-          times_few<Read, 1 + more()>(w, row, end, in, y, y_stride);
-        });
+      if (in.tokens > 0 && in.tokens <= few_tokens<Read>)
+        return with_count<few_tokens<Read>>(
+            in.tokens, [&](auto count) { times_few<Read, count()>(w, row, end, in, y, y_stride); });
     if constexpr (most_many<Read> > 0)
       if (in.tokens > parts16 * tile_tokens && in.tokens <= most_many<Read>)
         return times_many<Read>(w, row, end, in, y, y_stride);
   }
-  if constexpr (most_many<Read> < INT64_MAX || Grouped<Read>) {
+  if constexpr (parts16 > 1 || most_many<Read> < INT64_MAX || Grouped<Read>) {
     const int64_t near = near_tokens(w.in);
     for (int64_t first = 0; first < in.tokens; first += near) {
       const int64_t tokens = std::min(near, in.tokens - first);
