@@ -116,11 +116,20 @@ static inline __m256 eight_halves(const uint8_t* const (&p)[8], int64_t at) {
   return _mm256_cvtph_ps(_mm_setr_epi16(h(0), h(1), h(2), h(3), h(4), h(5), h(6), h(7)));
 }
 
+// Powers of 2 by the bytes of eight rows: see scale_of.
+static inline __m256 eight_powers(const uint8_t* const (&p)[8], int64_t at) {
+  const auto byte = [&](int r) { return char(p[r][at]); };
+  const __m256i e =
+      _mm256_cvtepu8_epi32(_mm_setr_epi8(byte(0), byte(1), byte(2), byte(3), byte(4), byte(5),
+                                         byte(6), byte(7), 0, 0, 0, 0, 0, 0, 0, 0));
+  const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+  const __m256i two = _mm256_set1_epi32(2), tiny = _mm256_set1_epi32(0x00200000);
+  return _mm256_castsi256_ps(
+      _mm256_max_epi32(normal, _mm256_sllv_epi32(tiny, _mm256_min_epi32(e, two))));
+}
 template <class B>
 static inline __m256 eight_scales(const uint8_t* const (&p)[8], int64_t at) {
-  if constexpr (B::type != Stored::mxfp4) return eight_halves(p, at);
-  const auto s = [&](int r) { return scale_of<B>(p[r] + at); };
-  return _mm256_setr_ps(s(0), s(1), s(2), s(3), s(4), s(5), s(6), s(7));
+  return B::type == Stored::mxfp4 ? eight_powers(p, at) : eight_halves(p, at);
 }
 
 // d and m of eight rows, which follow one another.
@@ -196,6 +205,10 @@ struct FewTile {
     const uint8_t* later = lanes == 16 ? row_at + (asked.first - (w.data + row * w.row_bytes))
                                        : asked.first + r * asked.apart;
     __builtin_prefetch(later + at, 0, 2);
+  }
+  // Asks for so many bytes of the tile that comes later, whose rows are read side by side.
+  void ask_in_order(int64_t at, int64_t bytes) const {
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(asked.first + at + i, 0, 3);
   }
   // Block b of row r; memory is asked for one of a later row.
   template <class B>

@@ -74,8 +74,11 @@ template <class B, int T>
 static inline void eight_dots(const FewTile& tile, const uint8_t* const (&p)[8], int64_t b,
                               __m256i (&dots)[T]) {
   const Rounded& x = tile.x;
-  const int64_t at = b * block_shape(B::type).bytes;
-  if (2 * block_shape(B::type).bytes > 64 || b % 2 == 0)  // once for a line
+  constexpr int64_t bytes = block_shape(B::type).bytes;
+  const int64_t at = b * bytes;
+  if (T == 1 && tile.asked.in_order())
+    tile.ask_in_order(b * 8 * bytes, 8 * bytes);
+  else if (2 * bytes > 64 || b % 2 == 0)  // once for a line
 #pragma GCC unroll 8
     for (int r = 0; r < 8; r++) tile.ask(p[r], r, at);
   const int8_t* q = x.q + tile.t0 * x.in + b * 32;

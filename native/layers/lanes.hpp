@@ -244,8 +244,8 @@ class Asking {
     const int64_t bytes = tile * row_bytes_;
     const BlockShape shape = block_shape(w.type);
     const bool large = shape.elements == 256;
-    const bool in_order = lanes == 16 ? large || w.type == Stored::f16 || w.type == Stored::bf16 ||
-                                            w.type == Stored::f32
+    const bool in_order = lanes == 16 ? in_blocks(w.type) || w.type == Stored::f16 ||
+                                            w.type == Stored::bf16 || w.type == Stored::f32
                                       : lanes == 8 && w.type == Stored::f32;
     if (in_order && tokens == 1 && bytes <= most_in_order) {
       // With one token memory of these is fastest asked for in its own order, a little ahead, but
