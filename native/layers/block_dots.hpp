@@ -29,13 +29,32 @@ static inline __m256i load256(const void* p) {
   return _mm256_loadu_si256(static_cast<const __m256i*>(p));
 }
 
+// How many vectors of sums of two products of bytes may be added in 16 bits: a power of two of
+// them, and at most `most`.
+template <class B>
+constexpr int added_at_once(int most) {
+  int fit = 1;
+  if constexpr (!B::wide) fit = 32767 / (2 * 127 * B::top);
+  int n = 1;
+  while (2 * n <= most && 2 * n <= fit) n *= 2;
+  return n;
+}
+
 #if !defined(ALEATOR_ISA_v4)
-// Products of bytes, in sums of two: 16 lanes.
+// Products of bytes, in sums of two: 16 lanes. Of signed bytes x's may not be -128.
+template <bool is_signed>
+static inline __m256i two_products(__m256i u, __m256i x) {
+  if constexpr (!is_signed) return _mm256_maddubs_epi16(u, x);
+  return _mm256_maddubs_epi16(_mm256_abs_epi8(u), _mm256_sign_epi8(x, u));
+}
+// Keeps GCC from adding up in another order, for which all the products would have to be kept.
+static inline __m256i in_order(__m256i v) {
+  asm("" : "+x"(v));
+  return v;
+}
 template <class B>
 static inline __m256i pair_dots(__m256i u, __m256i x) {
-  if constexpr (!B::wide) return _mm256_maddubs_epi16(u, x);
-  const __m256i s = _mm256_xor_si256(u, _mm256_set1_epi8(-128));
-  return _mm256_maddubs_epi16(_mm256_abs_epi8(s), _mm256_sign_epi8(x, s));
+  return two_products<B::wide>(B::wide ? _mm256_xor_si256(u, _mm256_set1_epi8(-128)) : u, x);
 }
 #endif
 // The same in sums of four: 8 lanes.
@@ -48,17 +67,20 @@ static inline __m256i dot8(__m256i acc, __m256i u, __m256i x) {
 #endif
 }
 
-// u * x + v * y, in sums of four.
+// u * x + v * y, in sums of four; u and v as two_rows has them.
 template <class B>
 static inline __m256i two_dots(__m256i u, __m256i x, __m256i v, __m256i y) {
-#if !defined(ALEATOR_ISA_v4)
-  if constexpr (!B::wide) {  // four products of 31 * 127 at most fit 16 bits
-    static_assert(4 * 127 * B::top <= 32767);
-    const __m256i pairs = _mm256_add_epi16(_mm256_maddubs_epi16(u, x), _mm256_maddubs_epi16(v, y));
-    return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+#if defined(ALEATOR_ISA_v4)
+  return dot8<B>(dot8<B>(_mm256_setzero_si256(), u, x), v, y);
+#else
+  const auto fours = [](__m256i pairs) { return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)); };
+  if constexpr (B::wide) {  // x's signs go to u and v, of which nothing is -128
+    return _mm256_add_epi32(fours(two_products<true>(x, u)), fours(two_products<true>(y, v)));
+  } else {
+    static_assert(4 * 127 * B::top <= 32767);  // four products fit 16 bits
+    return fours(_mm256_add_epi16(_mm256_maddubs_epi16(u, x), _mm256_maddubs_epi16(v, y)));
   }
 #endif
-  return dot8<B>(dot8<B>(_mm256_setzero_si256(), u, x), v, y);
 }
 
 // The lanes' sums of four or eight vectors.
@@ -94,11 +116,20 @@ static inline __m256 eight_halves(const uint8_t* const (&p)[8], int64_t at) {
   return _mm256_cvtph_ps(_mm_setr_epi16(h(0), h(1), h(2), h(3), h(4), h(5), h(6), h(7)));
 }
 
+// Powers of 2 by the bytes of eight rows: see scale_of.
+static inline __m256 eight_powers(const uint8_t* const (&p)[8], int64_t at) {
+  const auto byte = [&](int r) { return char(p[r][at]); };
+  const __m256i e =
+      _mm256_cvtepu8_epi32(_mm_setr_epi8(byte(0), byte(1), byte(2), byte(3), byte(4), byte(5),
+                                         byte(6), byte(7), 0, 0, 0, 0, 0, 0, 0, 0));
+  const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+  const __m256i two = _mm256_set1_epi32(2), tiny = _mm256_set1_epi32(0x00200000);
+  return _mm256_castsi256_ps(
+      _mm256_max_epi32(normal, _mm256_sllv_epi32(tiny, _mm256_min_epi32(e, two))));
+}
 template <class B>
 static inline __m256 eight_scales(const uint8_t* const (&p)[8], int64_t at) {
-  if constexpr (B::type != Stored::mxfp4) return eight_halves(p, at);
-  const auto s = [&](int r) { return scale_of<B>(p[r] + at); };
-  return _mm256_setr_ps(s(0), s(1), s(2), s(3), s(4), s(5), s(6), s(7));
+  return B::type == Stored::mxfp4 ? eight_powers(p, at) : eight_halves(p, at);
 }
 
 // d and m of eight rows, which follow one another.
@@ -120,11 +151,20 @@ static inline Factors eight_factors(const uint8_t* const (&p)[8], int64_t at) {
   return factors_of(_mm256_setr_m128i(four(0), four(4)));
 }
 
-// Types of which unpack() reads nibbles, and those that look them up in a table.
+// Types of which unpack() reads nibbles, those with fifth bits, and those that look them up in a
+// table.
 template <class B>
 concept Nibbles = requires { B::nibbles_at; };
 template <class B>
+concept WithFifths = Nibbles<B> && B::fifths_at != 0;
+template <class B>
 concept LookedUp = requires { B::table; };
+// As the products take them: without zero where zero_of says so.
+template <class B>
+constexpr const Table& table_of() {
+  if constexpr (zero_of<B> != B::zero) return signed_iq4_table;
+  return B::table;
+}
 
 // Halves added.
 #if defined(ALEATOR_ISA_v4)

@@ -2,7 +2,7 @@
 #if defined(ALEATOR_ISA_v4) || defined(ALEATOR_ISA_v3)
 #include <type_traits>
 
-#include "layers/block_dots.hpp"
+#include "layers/block_nibbles.hpp"
 #include "layers/lanes16.hpp"
 #if defined(ALEATOR_ISA_v4)
 #include "layers/block_few_vnni.hpp"
@@ -23,10 +23,10 @@ static inline TwoRows two_rows(const uint8_t* a, const uint8_t* b) {
   const __m256i mask = _mm256_set1_epi8(15);
   TwoRows of{_mm256_and_si256(q, mask), _mm256_and_si256(_mm256_srli_epi16(q, 4), mask)};
   if constexpr (LookedUp<B>) {
-    const __m256i table = _mm256_broadcastsi128_si256(load_as<__m128i>(B::table.u));
+    const __m256i table = _mm256_broadcastsi128_si256(load_as<__m128i>(table_of<B>().u));
     of.low = _mm256_shuffle_epi8(table, of.low), of.high = _mm256_shuffle_epi8(table, of.high);
   }
-  if constexpr (B::fifths_at != 0) {
+  if constexpr (WithFifths<B>) {
     const auto fifths = [](const uint8_t* p) { return load_as<uint32_t>(p + B::fifths_at); };
     const uint32_t first = fifths(a), second = fifths(b);
     const auto with = [](__m256i v, uint32_t bits) {
@@ -38,18 +38,53 @@ static inline TwoRows two_rows(const uint8_t* a, const uint8_t* b) {
   return of;
 }
 
+#if !defined(ALEATOR_ISA_v4)
+// Integer products of block b of eight rows with that of T tokens, a row in each lane: with fifth
+// bits that takes fewer operations than sums over lanes.
+template <class B, int T>
+static inline void dots_of_fifths(const FewTile& tile, Rows p, int64_t b, __m256i (&dots)[T]) {
+  const Rounded& x = tile.x;
+  const int8_t* q = x.q + tile.t0 * x.in + b * 32;
+  const NibblesOfRows<B> w(p, b * block_shape(B::type).bytes);
+  static_assert(added_at_once<B>(8) == 4);
+  for (int t = 0; t < T; t++) dots[t] = _mm256_setzero_si256();
+#pragma GCC unroll 2
+  for (int half = 0; half < 2; half++) {
+    __m256i pairs[T];
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++) {
+      const int i = 2 * half + k / 2 + k % 2 * 4;  // both nibbles of the same bytes in turn
+      const auto u = reinterpret<__m256i>(w.four(i));
+#pragma GCC unroll 2
+      for (int t = 0; t < T; t++) {
+        const auto x4 = _mm256_set1_epi32(load_as<int32_t>(q + t * x.in + 4 * i));
+        const __m256i two = _mm256_maddubs_epi16(u, x4);
+        pairs[t] = k == 0 ? two : in_order(_mm256_add_epi16(pairs[t], two));
+      }
+    }
+#pragma GCC unroll 2
+    for (int t = 0; t < T; t++)
+      dots[t] = _mm256_add_epi32(dots[t], _mm256_madd_epi16(pairs[t], _mm256_set1_epi16(1)));
+  }
+}
+#endif
+
 // Integer products of block b of eight rows with that of T tokens.
 template <class B, int T>
 static inline void eight_dots(const FewTile& tile, const uint8_t* const (&p)[8], int64_t b,
-                              __m256i* dots) {
+                              __m256i (&dots)[T]) {
   const Rounded& x = tile.x;
-  const int64_t at = b * block_shape(B::type).bytes;
-  if (lanes == 8 && tile.asked.in_order())
-    tile.ask_in_order(8 * at, 8 * block_shape(B::type).bytes);
-  else if (2 * block_shape(B::type).bytes > 64 || b % 2 == 0)  // once for a line
+  constexpr int64_t bytes = block_shape(B::type).bytes;
+  const int64_t at = b * bytes;
+  if ((lanes == 8 || T == 1) && tile.asked.in_order())
+    tile.ask_in_order(8 * at, 8 * bytes);
+  else if (2 * bytes > 64 || b % 2 == 0)  // once for a line
 #pragma GCC unroll 8
     for (int r = 0; r < 8; r++) tile.ask(p[r], r, at);
   const int8_t* q = x.q + tile.t0 * x.in + b * 32;
+#if !defined(ALEATOR_ISA_v4)
+  if constexpr (WithFifths<B>) return dots_of_fifths<B>(tile, p, b, dots);
+#endif
   if constexpr (Nibbles<B>) {
     __m256i pairs[T][4];
 #pragma GCC unroll 4
@@ -170,7 +205,7 @@ static void few_large(const FewTile& tile) {
   });
 }
 
-constexpr int most_tokens = lanes == 16 ? 4 : 3;
+constexpr int most_tokens = lanes == 16 ? 4 : 2;
 
 // Codebooks and digits to base 3: what takes blocks apart costs several times the products, and is
 // long; so it is the same for every number of tokens, and the products are the same for every type.

@@ -45,17 +45,16 @@ void round_row(const float* x, int64_t in, int64_t block, int8_t* q, float* d, i
 
 #if defined(ALEATOR_ISA_v4) || defined(ALEATOR_ISA_v3)
 
-// Up to so many tokens it costs less to read rows of W as they lie, again for every three or four
+// Up to so many tokens it costs less to read rows of W as they lie, again for every two to four
 // tokens, than to take them apart once for all: measured with matrices that come from memory
 // (docs/performance.md, "Many tokens").
-static int64_t few_tokens(Stored type) {
-  const bool fifths = type == Stored::q5_0 || type == Stored::q5_1;
+static int64_t few_tokens([[maybe_unused]] Stored type) {
 #if defined(ALEATOR_ISA_v4)
   if (type == Stored::q6_k) return 5;
+  const bool fifths = type == Stored::q5_0 || type == Stored::q5_1;
   return fifths || type == Stored::q3_k || type == Stored::q8_0 ? 4 : 3;
 #else
-  if (type == Stored::q6_k) return 6;
-  return fifths || block_shape(type).elements == 256 ? 3 : 5;
+  return 2;
 #endif
 }
 

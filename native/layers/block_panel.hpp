@@ -2,22 +2,10 @@
 // block_many.isa.cpp only.
 #pragma once
 
-#include "layers/block_dots.hpp"
-#include "layers/interleaving.hpp"
+#include "layers/block_nibbles.hpp"
 #include "layers/lanes16.hpp"
 
 namespace aleator::ALEATOR_ISA {
-
-// How many vectors of sums of two products of bytes may be added in 16 bits: a power of two of
-// them, and at most `most`.
-template <class B>
-constexpr int added_at_once(int most) {
-  int fit = 1;
-  if constexpr (!B::wide) fit = 32767 / (2 * 127 * B::top);
-  int n = 1;
-  while (2 * n <= most && 2 * n <= fit) n *= 2;
-  return n;
-}
 
 // What products with sixteen rows read, whatever type the rows were of.
 struct Panel {
@@ -95,10 +83,8 @@ struct PanelOf : Panel {
 
  private:
   static constexpr int64_t bytes = block_shape(B::type).bytes;
-  using Rows = const uint8_t* const (&)[lanes];
-
   // Element 4 * at and the three after it.
-  void put(int64_t at, int first, vbytes v) { store_at(u[at], first, is_signed ? v ^ 128 : v); }
+  void put(int64_t at, int first, vbytes v) { store_at(u[at], first, v); }
   static Sixteen of_rows(Rows p, int64_t at) {
     return sixteen_bytes([&](int r) { return p[r] + at; });
   }
@@ -119,27 +105,15 @@ struct PanelOf : Panel {
   }
   void fill_small(Rows p, int64_t at, int64_t b, int first) {
     if constexpr (Nibbles<B>) {
-      const Sixteen q = of_rows(p, at + B::nibbles_at);
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; i++) {
-        vbytes low = q.v[i] & 15, high = q.v[i] >> 4;
-        if constexpr (LookedUp<B>) {
-          const vbytes table = each_sixteen(load_as<__m128i>(B::table.u));
-          low = shuffled(table, low), high = shuffled(table, high);
-        }
-        if constexpr (B::fifths_at != 0) {
-          vi fifths;
-          for (int r = 0; r < lanes; r++) fifths[r] = load_as<int32_t>(p[r] + at + B::fifths_at);
-          low |= fifth_bits(fifths, i), high |= fifth_bits(fifths, i + 4);
-        }
-        put(b * 8 + i, first, low);
-        put(b * 8 + i + 4, first, high);
-      }
+      const NibblesOfRows<B> of(p, at);
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; i++) put(b * 8 + i, first, of.four(i));
     } else {
       for (int64_t half = 0; half < 2; half++) {
         const Sixteen q = of_rows(p, at + 2 + 16 * half);
 #pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) put(b * 8 + 4 * half + i, first, q.v[i] ^ 128);
+        for (int i = 0; i < 4; i++)
+          put(b * 8 + 4 * half + i, first, is_signed ? q.v[i] : q.v[i] ^ 128);
       }
     }
     eight_by_eight(p, [&](const auto& eight, int r) {
@@ -152,13 +126,6 @@ struct PanelOf : Panel {
       }
     });
   }
-  // 16 in every byte k of a lane whose bit 4 i + k is set.
-  static vbytes fifth_bits(vi bits, int i) {
-    const vbytes own = each_sixteen(_mm_set1_epi32(i % 2 ? int32_t(0x80402010) : 0x08040201));
-    const vbytes of = in_lanes(reinterpret<vbytes>(bits), i / 2, i / 2, i / 2, i / 2) & own;
-    return reinterpret<vbytes>(of == own) & 16;
-  }
-
   // Byte k of each lane as the scale of group j.
   template <bool negative>
   void put_scale(int64_t j, int first, vbytes v, int k) {
@@ -304,7 +271,7 @@ struct PanelOf : Panel {
     put_factors(p, at, b, first);
     const Sixteen header = of_rows(p, at);
     const vi high = reinterpret<vi>(header.v[0]) >> 16, low = reinterpret<vi>(header.v[1]);
-    const vbytes table = each_sixteen(load_as<__m128i>(iq4_table.u));
+    const vbytes table = each_sixteen(load_as<__m128i>(table_of<B>().u));
 #pragma GCC unroll 8
     for (int g = 0; g < 8; g++) {
       const vi v = ((low >> 4 * g & 15) | (high >> 2 * g & 3) << 4) - 32;

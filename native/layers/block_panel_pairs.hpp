@@ -13,12 +13,6 @@ static inline __m256i two_sums(const int16_t* sums) {
   return _mm256_set1_epi32(load_as<int32_t>(sums));
 }
 
-// Keeps GCC from adding up in another order, for which all the products would have to be kept.
-static inline __m256i in_order(__m256i v) {
-  asm("" : "+x"(v));
-  return v;
-}
-
 // Sums of T tokens with sixteen rows, in 32 bits.
 template <int T>
 using Sums = __m256i[T][2];
@@ -40,9 +34,7 @@ static inline __attribute__((always_inline)) void add_products(const uint8_t (*u
         const __m256i x = four_bytes(q[i] + e + 4 * (first + s));
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
-          const __m256i two =
-              F::wide ? _mm256_maddubs_epi16(_mm256_abs_epi8(rows[h]), _mm256_sign_epi8(x, rows[h]))
-                      : _mm256_maddubs_epi16(rows[h], x);
+          const __m256i two = two_products<F::wide>(rows[h], x);
           pairs[i][h] = s == 0 ? two : in_order(_mm256_add_epi16(pairs[i][h], two));
         }
       }

@@ -122,7 +122,8 @@ struct Table {
     for (int i = 0; i < 16; i++) u[i] = uint8_t(int(values[i]) + zero);
   }
 };
-constexpr Table iq4_table(iq4_nl_values, 128), mxfp4_table(mxfp4_values, 12);
+constexpr Table iq4_table(iq4_nl_values, 128), signed_iq4_table(iq4_nl_values, 0);
+constexpr Table mxfp4_table(mxfp4_values, 12);
 static inline vu8x32 looked_up32(const Table& from, const uint8_t* p) {
 #if defined(ALEATOR_ISA_v4) || defined(ALEATOR_ISA_v3)
   const __m256i table = _mm256_broadcastsi128_si256(load_as<__m128i>(from.u));
@@ -370,6 +371,7 @@ struct BlockQ3_K : LargeBlock<Stored::q3_k, 108, 4, 7, 16> {
   }
 };
 struct BlockIQ4_XS : LargeBlock<Stored::iq4_xs, 0, 128, 255, 32> {
+  static constexpr const Table& table = iq4_table;
   static void unpack(const uint8_t* p, Parts& to) {
     const uint32_t low = load_as<uint32_t>(p + 4);
     const uint64_t high = load_as<uint16_t>(p + 2);

@@ -93,9 +93,19 @@ def test_extreme_bytes(kind: str) -> None:
             x = np.full((14, 2 * elements), sign, np.float32)
             x[4, ::2] *= -1
             expected = product(kind, data, x)
-            for tokens in (1, 9, 14):
+            for tokens in (1, 2, 3, 9, 14):
                 got = native(kind, data, 2 * elements, x[:tokens])
                 assert got.tobytes() == expected[:tokens].tobytes(), (byte, sign, tokens)
+
+
+def test_every_exponent_of_mxfp4() -> None:
+    data = np.full((256, 17), 0x17, np.uint8)
+    data[:, 0] = np.arange(256)
+    x = np.full((4, 32), 1e-20, np.float32)
+    with np.errstate(over="ignore"):
+        expected = product("MXFP4", data, x)
+    for tokens in (1, 4):
+        assert native("MXFP4", data, 32, x[:tokens]).tobytes() == expected[:tokens].tobytes()
 
 
 @pytest.mark.parametrize("kind", FORMATS)
