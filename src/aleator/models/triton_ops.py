@@ -385,12 +385,14 @@ class TritonOps(TorchOps):
         self, of: Deltas, parts: DeltaNet[Linear, torch.Tensor], batch: Pass
     ) -> torch.Tensor:
         kept, runs = as_tensor(batch.states.ssm[parts.index]), _own(batch).runs
+        qk, v, net, within = of.qk, of.v, parts.net, len(of.v) <= FEW
         rates, of_rates = (of.beta, of.decay), (parts.time_bias, parts.a)
-        given = of.q, of.k, of.v
-        if len(of.q) <= FEW:
-            return recurrent.delta_rule(*given, *rates, kept, runs, parts.net.tiled, *of_rates)
-        rates = recurrent_parts.delta_rates(*rates, *of_rates)  # each program would make them again
-        return recurrent.delta_rule(*given, *rates, kept, runs, parts.net.tiled)
+        if not within:  # each program would make them again
+            qk = self.unit_length(qk, net.head_dim, net.unit_eps, net.n_key_heads)
+            rates = recurrent_parts.delta_rates(*rates, *of_rates)
+        q, k = qk.view(len(v), 2, net.n_key_heads, net.head_dim).unbind(1)
+        last = (*of_rates, net.unit_eps) if within else ()
+        return recurrent.delta_rule(q, k, v, *rates, kept, runs, net.tiled, *last)
 
 
 def _row_norm(norm: Norm) -> RowNorm | None:

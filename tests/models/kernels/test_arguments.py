@@ -200,8 +200,8 @@ def test_launches_of_attention(launched: list[str]) -> None:
 def test_long_texts_stay_within_grids_and_memory(
     longest: int, tokens: int, launched: list[str]
 ) -> None:
-    which = np.zeros(tokens, np.int32)
-    sight = listed(np.arange(1, dtype=np.int32), np.array([0, 1]), which, which + 1, None)
+    which, counts = np.zeros(tokens, np.int32), np.ones(tokens, np.int64)
+    sight = listed(np.arange(1, dtype=np.int32), np.array([0, 1]), which, counts, None)
     seen = SeenTensors(sight, integers(5, tokens), integers(1), integers(1), integers(1), longest)
     q, cache = of(tokens, 128, 64), side("f16", 16, 64)
     with PeakBytes() as peak:
@@ -298,7 +298,8 @@ def test_launches_of_states(launched: list[str]) -> None:
     for tiled in (False, True):
         q, v = of(9, 2, 16), of(9, 6, 5)
         recurrent.delta_rule(q, q, v, of(9, 6), of(9, 6), of(6, 30, 16), runs, tiled)
-        recurrent.delta_rule(q, q, v, of(9, 6), of(9, 6), of(6, 30, 16), runs, tiled, of(6), of(6))
+        last = of(6), of(6), 1e-6
+        recurrent.delta_rule(q, q, v, of(9, 6), of(9, 6), of(6, 30, 16), runs, tiled, *last)
     for t in (1, 9, 300):
         recurrent_parts.time_step(of(t, 12)[:, :9], of(9), of(9), 0.5)
         recurrent_parts.delta_rates(of(t, 12)[:, :9], of(t, 9), of(9), of(9))

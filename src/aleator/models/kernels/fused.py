@@ -72,7 +72,7 @@ def product_of_few(
     """
     if len(matrices) > _TYPES:
         pairs = [matrices[i : i + _TYPES] for i in range(0, len(matrices), _TYPES)]
-        how = {"activation": activation, "scale": scale, "parts": parts}
+        how: Any = {"activation": activation, "scale": scale, "parts": parts}
         made = [product_of_few(pair, x, norm, **how) for pair in pairs]
         return torch.cat(made, -1)
     n, sides = len(x), 2 if gated else 1

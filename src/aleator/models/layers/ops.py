@@ -417,7 +417,9 @@ class TorchOps:
 
         Updates are multiplied by the sigmoid of beta, the state by e^(a softplus(decay + bias)).
         """
-        q, k, v, beta, decay = of
+        (qk, v, beta, decay), net = of, parts.net
+        qk = self.unit_length(qk, net.head_dim, net.unit_eps, net.n_key_heads)
+        q, k = qk.view(len(v), 2, net.n_key_heads, net.head_dim).unbind(1)
         shared = v.shape[1] // k.shape[1]
         if parts.net.tiled:
             q, k = q.repeat(1, shared, 1), k.repeat(1, shared, 1)
