@@ -272,8 +272,8 @@ def test_delta_rules_with_their_rates(channels: bool) -> None:
     before, within = start.clone(), start
     rates = recurrent_parts.delta_rates(beta, decay, bias, a)
     both = torch.cat((q, k), 1).flatten(1)
-    unit = recurrent_parts.unit_length(both, dim, 1e-6, heads).view(t, 2, heads, dim).unbind(1)
-    expected = recurrent.delta_rule(*unit, v, *rates, before, runs, False)
+    unit = recurrent_parts.unit_length(both, dim, 1e-6, heads).view(t, 2, heads, dim)
+    expected = recurrent.delta_rule(unit[:, 0], unit[:, 1], v, *rates, before, runs, False)
     y = recurrent.delta_rule(q, k, v, beta, decay, within, runs, False, bias, a, 1e-6)
     assert equal(y, expected.numpy())
     assert equal(within, before.numpy())
