@@ -171,9 +171,10 @@ def test_memory_of_scores_follows_heads_and_cells(tmp_path: Path) -> None:
     lists = 4 * 2 * 4 * most
     assert bytes_of(most, *[place] * n) - bytes_of(1, *[place] * n) == lists - 4 * 2 * 4
     more = bytes_of(most + 1, *[place] * n)
-    assert more - bytes_of(most, *[place] * n) == 4 * 2 * attention.ROOM + lists
+    scores = attention.ROOM + attention.ROOM // attention.HIGHEST
+    assert more - bytes_of(most, *[place] * n) == 4 * 2 * scores + lists
     assert bytes_of(2 * most, *[place] * n) == more
-    assert more - bytes_of(2 * most, *[ON_CPU] * n) > 4 * 2 * attention.ROOM
+    assert more - bytes_of(2 * most, *[ON_CPU] * n) > 4 * 2 * scores
 
 
 def test_layers_that_predict_further_tokens_are_not_counted(tmp_path: Path) -> None:

@@ -102,7 +102,8 @@ class Block:
     def __call__(self, x: Activations, batch: Pass, rows: torch.Tensor | None) -> Activations:
         """Compute a micro-batch, see :class:`Layer`; stores all T keys and values."""
         x, queries, k, v, gate, projected = self._heads(x)
-        q = self.ops.finish(queries, k, v, self.attending, batch)
+        up = None if self.latent is None else self.latent.key_up
+        q = self.ops.finish(queries, k, v, self.attending, batch, up)
         scanned = None
         if self.beside is not None and projected is not None:
             scanned = self.beside.scanned(projected, batch)
@@ -158,14 +159,15 @@ class Block:
         if parts.qkv is None:
             raise TypeError("a layer without queries")
         projected: torch.Tensor | None = None
-        if self.beside is None:
+        if clamp:
+            x = self.ops.summed(x)
+            qkv = self.ops.clamped(parts.qkv, x, self.attn_norm, clamp)
+        elif self.beside is None:
             x, qkv = self.ops.taken(x, parts.qkv, self.attn_norm)
         else:
             x, matrices = self.ops.summed(x), [parts.qkv, self.beside.parts.project]
             qkv, projected = self.ops.products(matrices, x, self.attn_norm)
         t = x.shape[0]
-        if clamp:
-            qkv = qkv.clamp(-clamp, clamp)
         n_q = parts.n_heads * parts.head_dim * (2 if parts.gated else 1)
         n_kv = parts.n_kv_heads if parts.stores else 0
         n_k = n_kv * parts.head_dim
@@ -191,6 +193,7 @@ class LatentHeads:
 
     Attributes:
         norm: norm of the compressed keys and values.
+        key_up: makes the first part of compressed queries what it is with compressed keys; None: is not needed.
         values_in_keys: how many first channels of the keys are the values; 0: values are separate.
     """
 
@@ -200,13 +203,14 @@ class LatentHeads:
         self._parts, self._n_heads, self._ops = parts, n_heads, ops
         self._query_norm = ops.norm("rms", parts.query_norm, eps)
         self.norm = ops.norm("rms", parts.norm, eps)
-        self._key_up, self._value_up = ops.each_head(parts.key_up), ops.each_head(parts.value_up)
+        self.key_up = ops.each_head(parts.key_up) if parts.config.compressed else None
+        self._value_up = ops.each_head(parts.value_up)
         self.values_in_keys = parts.config.rank if parts.config.compressed else 0
 
     def heads(self, x: torch.Tensor, norm: Norm) -> tuple[HeadParts, HeadParts, HeadParts]:
         """Queries [T, H, D], keys [T, G, D] and values [T, G, Dv] of x [T, n_embd], before the rotation.
 
-        Keys that are the compressed numbers are before their norm.
+        Keys that are the compressed numbers are before their norm, and queries before ``key_up``.
         """
         parts, config, t = self._parts, self._parts.config, x.shape[0]
         q, low = self._ops.products([parts.query, parts.compress], x, norm)
@@ -216,7 +220,7 @@ class LatentHeads:
         plain = config.head_dim - parts.rotated
         if parts.expand is None:
             key = low[:, None]
-            return (self._key_up(q[:, :, :plain]), q[:, :, plain:]), (key,), (key[:, :, :0],)
+            return (q[:, :, :plain], q[:, :, plain:]), (key,), (key[:, :, :0],)
         both = self._ops.product(parts.expand, low[:, : config.rank], self.norm).view(
             t, self._n_heads, plain + config.head_dim_v
         )

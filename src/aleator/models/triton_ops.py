@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,10 +14,10 @@ from aleator.models.kernels import norms, recurrent, recurrent_parts, routing
 from aleator.models.kernels.attention import attend
 from aleator.models.kernels.cells import side, store
 from aleator.models.kernels.fused import product_of_few
-from aleator.models.kernels.heads import finish, heads_of
+from aleator.models.kernels.heads import Heads, finish, finishing, heads_of
 from aleator.models.kernels.mixture import mixed_products
 from aleator.models.kernels.norms import RowNorm
-from aleator.models.kernels.planes import Planes, joined, planes, stack
+from aleator.models.kernels.planes import Planes, joined, planes
 from aleator.models.kernels.product import FEW, Rounded, product, read_rows, round_rows
 from aleator.models.kernels.recurrent_parts import PartNorm
 from aleator.models.kernels.rotation import rotate
@@ -29,6 +29,7 @@ from aleator.models.layers.ops import (
     Activations,
     Attending,
     Chosen,
+    EachHead,
     Mixed,
     Residual,
     Routed,
@@ -41,6 +42,7 @@ from aleator.models.layers.recurrent_parts import HeadSpace
 from aleator.models.layers.rotary import Rotary
 from aleator.models.layers.scans import Deltas, Scanned
 from aleator.models.triton_inputs import TritonPass
+from aleator.models.triton_stacks import HeadMatrices, Stacked
 
 if TYPE_CHECKING:
     from aleator.models.config import ExpertsConfig
@@ -85,25 +87,6 @@ class TritonLinear:
             if part.block not in rounded:
                 rounded[part.block] = round_rows(x, part.block)
             product(part, rounded[part.block], to, residual, scale)
-
-
-class Stacked:
-    """Matrices of one shape and type; every token goes through those chosen for it.
-
-    ``listed``: the parts of each matrix, which are taken out.
-    """
-
-    def __init__(self, listed: Sequence[list[Planes]]) -> None:
-        self.parts = [stack(column) for column in zip(*listed, strict=True)]
-        for each in listed:  # they are in the stack now
-            each.clear()
-
-    def __call__(self, x: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-        """See :data:`~aleator.models.layers.ops.Chosen`."""
-        rows, flat = x.reshape(-1, x.shape[-1]), numbers.reshape(-1).to(torch.int32)
-        made = [product(part, rows, expert=flat) for part in self.parts]
-        given = made[0] if len(made) == 1 else torch.cat(made, -1)
-        return given.view(*numbers.shape, -1)
 
 
 class TritonEmbedding:
@@ -175,6 +158,11 @@ class TritonOps(TorchOps):
         added, scale = (None, 1.0) if residual is None else (residual.x, residual.scale)
         y = product_of_few(*how, added, scale, parts=parts)
         return y if within else self.activated(y, gate, gated)
+
+    def clamped(self, matrix: Linear, x: torch.Tensor, norm: Norm, limit: float) -> torch.Tensor:
+        if not isinstance(matrix, TritonLinear) or matrix.order is not None or len(x) > FEW:
+            return super().clamped(matrix, x, norm, limit)
+        return product_of_few(matrix.parts, x, _row_norm(norm), "clamped", scale=limit)
 
     def sum_product(
         self,
@@ -253,6 +241,7 @@ class TritonOps(TorchOps):
         v: Sequence[torch.Tensor],
         how: Attending,
         batch: Pass,
+        up: EachHead | None = None,
     ) -> torch.Tensor:
         """See :class:`TorchOps`; takes one launch, except for raw keys and type iq4_nl."""
         given = _own(batch)
@@ -261,18 +250,31 @@ class TritonOps(TorchOps):
         if how.stores and (
             rows.k_storage == "raw" or "iq4_nl" in (keys.type.name, values.type.name)
         ):
-            return super().finish(q, k, v, how, batch)
+            return super().finish(q, k, v, how, batch, up)
         angles = None if how.rotary is None else given.rotation_angles[how.rotary]
         norms_, rotates = [_row_norm(norm) for norm in how.norms], angles is not None
-        groups = [heads_of(q, norms_[0], rotates, None, together=how.norm_together)]
+        scales = batch.query_scales if how.grows else None
+        # The same launch makes the first channels of queries that are only rotated, in others.
+        few = isinstance(up, HeadMatrices) and up.single and len(q[0]) <= FEW
+        joined = up if isinstance(up, HeadMatrices) and few and scales is None else None
+        if joined is not None:
+            shape = *q[1].shape[:2], joined.n_out + q[1].shape[2]
+            whole = torch.empty(shape, device=q[1].device)
+            groups = [Heads(whole, None, rotates, None, (q[1],), skipped=joined.n_out)]
+        else:
+            q = q if up is None else (up(q[0]), *q[1:])
+            groups = [heads_of(q, norms_[0], rotates, None, together=how.norm_together)]
         if how.stores:
             both = values.dim > 0 and v[0].data_ptr() == k[0].data_ptr()  # values are keys
             of_keys = k, norms_[1], rotates, side(keys), how.normed_keys, both, how.norm_together
             groups.append(heads_of(*of_keys))
             if values.dim:
                 groups.append(heads_of(v, norms_[2], False, side(values), keep=both))
-        scales = batch.query_scales if how.grows else None
-        finish(groups, angles, given.cell_ids[how.windowed], how.norm_last, scales)
+        cells = given.cell_ids[how.windowed]
+        if joined is not None:
+            joined.into(groups[0].x, q[0], finishing(groups, angles, cells))
+        else:
+            finish(groups, angles, cells, how.norm_last, scales)
         return groups[0].x
 
     def rotate(self, heads: torch.Tensor, rotary: Rotary, batch: Pass) -> torch.Tensor:
@@ -296,25 +298,9 @@ class TritonOps(TorchOps):
         rest = how.scale, how.softcap, how.slopes, how.sinks, angles
         return attend(q, k, v, seen, *rest, spare=True)
 
-    def each_head(self, matrices: Sequence[Linear]) -> Callable[[torch.Tensor], torch.Tensor]:
-        if not matrices:
-            return super().each_head(matrices)
-        chosen = self.chosen(matrices)
-        device = chosen.parts[0].low.device
-        of_few = torch.arange(len(matrices), dtype=torch.int32, device=device).repeat(FEW, 1)
-
-        def products(x: torch.Tensor) -> torch.Tensor:
-            t = len(x)
-            if t > FEW:
-                return chosen(x, of_few[:1].expand(t, -1))
-            if len(chosen.parts) > 1:
-                return chosen(x, of_few[:t])
-            rows = of_few[:t].view(-1, 1)
-            return product_of_few(chosen.parts, x.flatten(0, 1), chosen=rows).view(
-                t, x.shape[1], -1
-            )
-
-        return products
+    def each_head(self, matrices: Sequence[Linear]) -> EachHead:
+        listed = [each.parts for each in matrices if isinstance(each, TritonLinear)]
+        return HeadMatrices(listed) if listed else super().each_head(matrices)
 
     def chosen(self, matrices: Sequence[Linear]) -> Stacked:
         """See :class:`TorchOps`; nothing waits for the device."""
@@ -399,12 +385,14 @@ class TritonOps(TorchOps):
         self, of: Deltas, parts: DeltaNet[Linear, torch.Tensor], batch: Pass
     ) -> torch.Tensor:
         kept, runs = as_tensor(batch.states.ssm[parts.index]), _own(batch).runs
+        qk, v, net, within = of.qk, of.v, parts.net, len(of.v) <= FEW
         rates, of_rates = (of.beta, of.decay), (parts.time_bias, parts.a)
-        given = of.q, of.k, of.v
-        if len(of.q) <= FEW:
-            return recurrent.delta_rule(*given, *rates, kept, runs, parts.net.tiled, *of_rates)
-        rates = recurrent_parts.delta_rates(*rates, *of_rates)  # each program would make them again
-        return recurrent.delta_rule(*given, *rates, kept, runs, parts.net.tiled)
+        if not within:  # each program would make them again
+            qk = self.unit_length(qk, net.head_dim, net.unit_eps, net.n_key_heads)
+            rates = recurrent_parts.delta_rates(*rates, *of_rates)
+        q, k = qk.view(len(v), 2, net.n_key_heads, net.head_dim).unbind(1)
+        last = (*of_rates, net.unit_eps) if within else ()
+        return recurrent.delta_rule(q, k, v, *rates, kept, runs, net.tiled, *last)
 
 
 def _row_norm(norm: Norm) -> RowNorm | None:

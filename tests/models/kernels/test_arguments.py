@@ -6,10 +6,12 @@ that is meant; which sizes are fast is measured on a GPU.
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 if os.environ.get("TRITON_INTERPRET") != "1":
@@ -20,6 +22,7 @@ from triton.runtime.interpreter import InterpretedFunction
 
 from aleator.cache.storage.layer import TYPES, LayerFormat
 from aleator.cache.storage.tensors import TensorLayer
+from aleator.device.peak import PeakBytes
 from aleator.models.config import ExpertsConfig
 from aleator.models.files.tensor_types import TENSOR_TYPES
 from aleator.models.kernels import (
@@ -156,8 +159,6 @@ def test_launches_of_few(launched: list[str]) -> None:
 
 
 def test_launches_of_attention(launched: list[str]) -> None:
-    import numpy as np
-
     def seen(n: int, tokens: int, deltas: Any = None, raw: bool = False) -> SeenTensors:
         which, counts = np.zeros(tokens, np.int32), np.full(tokens, n)
         sight = listed(
@@ -192,6 +193,25 @@ def test_launches_of_attention(launched: list[str]) -> None:
     many.longest = 1 << 22
     attention.attend(of(3, 4, 64), side("f16", 1, 64), side("f16", 1, 64), many, 1.0)
     assert differences("launches_of_attention", launched) == []
+
+
+@pytest.mark.parametrize("longest", [1, 1025, 1 << 20, 1 << 22, 1 << 23])
+@pytest.mark.parametrize("tokens", [1, 17, 4096])
+def test_long_texts_stay_within_grids_and_memory(
+    longest: int, tokens: int, launched: list[str]
+) -> None:
+    which, counts = np.zeros(tokens, np.int32), np.ones(tokens, np.int64)
+    sight = listed(np.arange(1, dtype=np.int32), np.array([0, 1]), which, counts, None)
+    seen = SeenTensors(sight, integers(5, tokens), integers(1), integers(1), integers(1), longest)
+    q, cache = of(tokens, 128, 64), side("f16", 16, 64)
+    with PeakBytes() as peak:
+        attention.attend(q, cache, cache, seen, 1.0)
+    scores = max(attention.ROOM, 128 * longest)
+    assert peak.most <= 4 * (q.numel() + scores + scores // attention.HIGHEST)
+    for each in launched:
+        x, y, z = json.loads(each[each.index("[") : each.index("]") + 1])
+        assert x < 1 << 31  # CUDA's limits
+        assert max(y, z) < 1 << 16
 
 
 def test_launches_of_cells(launched: list[str]) -> None:
@@ -278,7 +298,8 @@ def test_launches_of_states(launched: list[str]) -> None:
     for tiled in (False, True):
         q, v = of(9, 2, 16), of(9, 6, 5)
         recurrent.delta_rule(q, q, v, of(9, 6), of(9, 6), of(6, 30, 16), runs, tiled)
-        recurrent.delta_rule(q, q, v, of(9, 6), of(9, 6), of(6, 30, 16), runs, tiled, of(6), of(6))
+        last = of(6), of(6), 1e-6
+        recurrent.delta_rule(q, q, v, of(9, 6), of(9, 6), of(6, 30, 16), runs, tiled, *last)
     for t in (1, 9, 300):
         recurrent_parts.time_step(of(t, 12)[:, :9], of(9), of(9), 0.5)
         recurrent_parts.delta_rates(of(t, 12)[:, :9], of(t, 9), of(9), of(9))

@@ -27,7 +27,7 @@ def pointers(kind: str) -> dict[str, str]:
     halves = data if kind in DATA else "*fp16"
     floats = "q", "x", "scores", "tops", "slopes", "sink_scores", "out", "angles"
     integers = "tokens", "cells", "index", "positions", "rows"
-    sizes = ("begin", "from_", "n_tokens", "all", "longest", "n", "heads", "t_stride", "h_stride", "offset",
+    sizes = ("begin", "n_tokens", "all", "longest", "n", "heads", "t_stride", "h_stride", "offset",
              "every", "q_stride")  # fmt: skip
     return (
         {"data": data, "halves": halves, "scale": "fp32", "softcap": "fp32"}
@@ -63,7 +63,7 @@ def test_attention_fits(architecture: int, kind: str, group: int, dim: int, dim_
     if kind == "q8_0" and architecture != 90:
         return
     padded = triton.next_power_of_2(group)
-    b = attention._blocks(8, padded, dim_v, kind == "q8_0", False, kind == "q8_0")
+    b = attention._blocks(8, padded, dim_v, kind == "q8_0", False, 64)
     shape = {"HEADS": 8, "GROUP": group, "PADDED": padded, "QUERIES": b.group, "PAIRS": b.pairs}
     shape |= {"KIND": kind, "BYTES": BYTES[kind]}
     fit(
@@ -93,15 +93,15 @@ def test_attention_fits(architecture: int, kind: str, group: int, dim: int, dim_
     ("kind", "group", "dim", "hadamard"),
     [
         ("f16", 4, 128, 0), ("q8_0", 7, 128, 32), ("q8_0", 8, 256, 32), ("bf16", 1, 256, 0),
-        ("bf16", 8, 256, 0), ("q5_1", 8, 128, 32),
+        ("bf16", 8, 256, 0), ("f32", 8, 256, 0), ("q5_1", 8, 128, 32),
     ],
 )  # fmt: skip
 def test_attention_in_one_launch_fits(
     architecture: int, kind: str, group: int, dim: int, hadamard: int
 ) -> None:
     padded = triton.next_power_of_2(group)
-    large = BYTES[kind] > 4 or dim > attention._WIDE
-    b = attention._blocks(8, padded, dim, False, True, large)
+    most = attention._most_cells(kind, BYTES[kind], dim)
+    b = attention._blocks(8, padded, dim, False, True, most)
     shape = {"HEADS": 8, "GROUP": group, "PADDED": padded, "QUERIES": b.group, "PAIRS": b.pairs}
     own = strides(kind, 8, dim)
     ways = {

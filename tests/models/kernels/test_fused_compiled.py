@@ -98,11 +98,13 @@ def parts_of(kinds: list[str], numbers: int, rows: int = 1) -> tuple[list[Any], 
 def products(
     capability: int, kinds: list[str], rows: int, width: int, norm: str, activation: str = "",
     weighs: str = "", parts_of_rows: int = 0, summed: bool = False, gate: str = "silu",
+    beside: tuple[Any, Any, Any] = (None, Constants(()), Constants(())),
 ) -> None:  # fmt: skip
     """``weighs``: the first matrix is a stack; "input": its weights multiply what it takes.
 
     ``rows``: of which a program takes as many as the kernel's caller gives it.
     ``parts_of_rows``: the size of parts that are normalised first, and gated or, if ``summed``, added.
+    ``beside``: types and constants of what is finished beside the product.
     """
     rows = fused.rows_at_once(rows, [of_type(k)["BLOCK"] if k in FORMS else 1 for k in kinds])
     parts, forms = parts_of(kinds, 6, rows)
@@ -117,13 +119,13 @@ def products(
         "shift": "*fp32" if norm == "layer" else None,
         "table": "*fp16" if "gelu_rounded" in (activation, gate) else None,
         "residual": None if norm else "*fp32", "out": "*fp32", "room": "*i32", "float_room": "*fp32",
-        "factor": "fp32", "eps": "fp32",
+        "factor": "fp32", "eps": "fp32", "beside": beside[0],
     }  # fmt: skip
     fixed = {
         "PARTS": Constants((PartNorm(parts_of_rows, kind=gate).constants if parts_of_rows else (),)),
         "FORMS": Constants(tuple(forms)), "N_IN": 4096 if norm else 0, "NORM": norm, "ACTIVATION": activation,
-        "GATED": bool(activation), "NATIVE": True, "T": rows, "R": width, "G": 512 // width,
-        "AHEAD": groups_at_once(4096),
+        "GATED": activation not in ("", "clamped"), "NATIVE": True, "T": rows, "R": width, "G": 512 // width,
+        "AHEAD": groups_at_once(4096), "BESIDE": beside[1], "SHAPE": beside[2],
     }  # fmt: skip
     check(fused.fused_product, capability, types, fixed, maxnreg=REGISTERS)
 
@@ -136,6 +138,7 @@ def products(
         (90, ["Q4_K"], 4, 16, "rms", "silu"), (120, ["Q8_0"], 4, 16, "rms", "gelu_rounded"),
         (90, ["Q6_K"], 4, 8, "", ""), (120, ["MXFP4"], 1, 16, "", ""),
         (80, ["BF16"], 4, 8, "rms", "silu"), (90, ["F32", "BF16"], 1, 8, "", ""),
+        (90, ["Q4_K", "Q6_K"], 1, 8, "layer", "clamped"),
     ],
 )  # fmt: skip
 def test_products(
@@ -203,16 +206,73 @@ def test_finished_heads(capability: int, kind: str, size: int, norm: str) -> Non
     block, log = (0, 0) if kind == "f16" else (32, 5)
     forms = tuple((
         n, 128, norm, together, True, by, 0.125, to, size, groups_at_once(n * 128) if together else 8,
-        128, log, 128, not to, 128, 0, n * 128 if together else 128,
+        128, log, 128, not to, 128, 0, n * 128 if together else 128, 0,
     ) for n, by, to in ((32, 0, ""), (8, block, kind)))  # fmt: skip
-    types = {
-        "groups": tuple(
-            ("*fp32", weight, bias, "fp32", *side, *["i32"] * 6, *["*fp32", "i32", "i32"] * 2)
-            for side in ((None, None), (data, "*fp16"))
-        ),
-        "angles": "*fp32", "cells": "*i64", "scales": "*fp32",
-    }  # fmt: skip
-    fixed = {
-        "FORMS": Constants(forms), "PAIRS": 64, "WIDE": 64, "INTERLEAVED": False, "LAST": False, "BLOCK": 1,
-    }  # fmt: skip
+    groups = tuple(
+        ("*fp32", weight, bias, "fp32", *side, *["i32"] * 6, *["*fp32", "i32", "i32"] * 2)
+        for side in ((None, None), (data, "*fp16"))
+    )
+    types = {"arguments": (groups, "*fp32", "*i64", "*fp32", "i32")}
+    fixed = {"FORMS": Constants(forms), "SHAPE": Constants(((64, 64, False, False, 1),))}
     check(heads._finish, capability, types, fixed, num_warps=1)
+
+
+@pytest.mark.parametrize(
+    ("capability", "kind", "cache", "size"),
+    [(80, "Q4_K", "q8_0", 34), (90, "BF16", "f16", 2), (120, "Q8_0", "bf16", 2)],
+)
+def test_heads_beside_products(capability: int, kind: str, cache: str, size: int) -> None:
+    """Deepseek's: 128 heads of 128 channels become 512, and 64 of queries and keys are rotated meanwhile."""
+    block, log = (32, 5) if cache == "q8_0" else (0, 0)
+    forms = (
+        (128, 576, "", False, True, 0, 1.0, "", 0, 8, 1024, 0, 576, False, 64, 0, 576, 512),
+        (
+            1,
+            576,
+            "rms",
+            False,
+            True,
+            block,
+            0.125,
+            cache,
+            size,
+            8,
+            1024,
+            log,
+            512,
+            False,
+            576,
+            0,
+            512,
+            0,
+        ),
+    )
+    data = {"q8_0": "*u8", "f16": "*fp16", "bf16": "*i16"}[cache]
+    sides = (None, None, None, None), ("*fp32", None, data, "*fp16" if cache == "q8_0" else data)
+    groups = tuple(
+        (
+            "*fp32",
+            *side[:2],
+            "fp32",
+            *side[2:],
+            *["i32"] * 6,
+            "*fp32",
+            "i32",
+            "i32",
+            None,
+            "i32",
+            "i32",
+        )
+        for side in sides
+    )
+    arguments = groups, "*fp32", "*i64", None, "i32"
+    shape = Constants(((32, 32, True, False, 1),))
+    products(
+        capability,
+        [kind],
+        1,
+        8,
+        "",
+        weighs="output",
+        beside=(("i32", arguments), Constants(forms), shape),
+    )

@@ -21,7 +21,8 @@ from aleator.models.kernels.product import product
 from aleator.models.layers.norms import as_it_is
 from aleator.models.layers.ops import TORCH, Residual
 from aleator.models.layers.parts import FeedForward
-from aleator.models.triton_ops import Stacked, TritonLinear, TritonOps
+from aleator.models.triton_ops import TritonLinear, TritonOps
+from aleator.models.triton_stacks import Stacked
 from tests.models.kernels.test_fused import matrix, vector
 
 OPS = TritonOps()

@@ -259,7 +259,7 @@ def test_scans_of_heads(
 
 @pytest.mark.parametrize("channels", [False, True])
 def test_delta_rules_with_their_rates(channels: bool) -> None:
-    """Rates made within are those made before."""
+    """Rates, and queries and keys of unit length, made within are those made before."""
     batch, heads, dim, dim_v = batch_of("mixed"), 3, 37, 5
     runs, t = runs_of(batch, True), len(batch.order)
     rng = np.random.default_rng(5)
@@ -271,8 +271,10 @@ def test_delta_rules_with_their_rates(channels: bool) -> None:
     start = torch.from_numpy(numbers(rng, ROWS, heads * dim_v, dim))
     before, within = start.clone(), start
     rates = recurrent_parts.delta_rates(beta, decay, bias, a)
-    expected = recurrent.delta_rule(q, k, v, *rates, before, runs, False)
-    y = recurrent.delta_rule(q, k, v, beta, decay, within, runs, False, bias, a)
+    both = torch.cat((q, k), 1).flatten(1)
+    unit = recurrent_parts.unit_length(both, dim, 1e-6, heads).view(t, 2, heads, dim)
+    expected = recurrent.delta_rule(unit[:, 0], unit[:, 1], v, *rates, before, runs, False)
+    y = recurrent.delta_rule(q, k, v, beta, decay, within, runs, False, bias, a, 1e-6)
     assert equal(y, expected.numpy())
     assert equal(within, before.numpy())
 

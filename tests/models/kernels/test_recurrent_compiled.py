@@ -45,7 +45,7 @@ USUAL: dict[str, tuple[Any, int, dict[str, Any]]] = {
     "delta with rates": (
         recurrent._delta_rule, 4,
         {"DIM": 128, "DIM_V": 128, "SHARED": 2, "TILED": False, "CHANNELS": False, "ROWS": 16, "bias": None,
-         "a": None},
+         "a": None, "unit_eps": None},
     ),
     "delta by channels": (
         recurrent._delta_rule, 4,
@@ -89,7 +89,13 @@ def instructions(name: str) -> list[str]:
     types: dict[str, Any] = {n: "*fp32" if n in POINTERS else "i32" for n in kernel.arg_names}
     numbers: Any = ["*i64"] * 5
     types.update(
-        {"gates": ("*fp32", "*fp32"), "runs": Runs(*numbers), "eps": "fp32", "least": "fp32"}
+        {
+            "gates": ("*fp32", "*fp32"),
+            "runs": Runs(*numbers),
+            "eps": "fp32",
+            "unit_eps": "fp32",
+            "least": "fp32",
+        }
     )
     return compiled(kernel, types, warps, exact=False, **constants)
 

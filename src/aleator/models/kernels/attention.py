@@ -24,6 +24,9 @@ FEW, SHORT = 16, 1024
 ROOM = 1 << 23
 """Floats of scores that are held at a time, unless a single token needs more."""
 
+HIGHEST = 16
+"""At least so many scores have one highest score that is held besides; fewer only where scores take little."""
+
 _WIDE = 192  # with wider keys, and 8 queries a program, one launch takes fewer cells and channels
 
 
@@ -76,7 +79,7 @@ def attend(
     few = t <= FEW and seen.longest <= SHORT
     once = few and room is None and t * size <= max(ROOM, size)
     block = rotation if variants == 1 else 0
-    large = max(keys.block_bytes, values.block_bytes) > 4 or dim > _WIDE
+    most = _most_cells(keys.kind, max(keys.block_bytes, values.block_bytes), dim)
     if block and not spare:
         q = q.clone(memory_format=torch.contiguous_format)
     if block and not once:
@@ -86,18 +89,18 @@ def attend(
     at_once = t if not size else min(t, room.numel() // size)
     if not at_once:
         raise ValueError(f"room for scores must hold {size} floats")
+    b = _blocks(at_once * keys.heads, padded, values.dim, variants > 1, once, most)
+    blocks, groups = triton.cdiv(seen.longest, b.cells), padded // b.group
+    tops = torch.empty(at_once * keys.heads * padded * blocks, device=q.device)
     for begin in range(0, t, at_once):
         n = min(at_once, t - begin)
-        b = _blocks(n * keys.heads, padded, values.dim, variants > 1, once, large)
-        pairs, groups = triton.cdiv(n * keys.heads, b.pairs), padded // b.group
+        pairs = triton.cdiv(n * keys.heads, b.pairs)
         shared = (begin, n, t, seen.longest)
         shape = {"HEADS": keys.heads, "GROUP": group, "PADDED": padded, "QUERIES": b.group}
         scored = {
             **shape, "DIM": dim, "KIND": keys.kind, "BYTES": keys.block_bytes, "VARIANTS": variants > 1,
             "CAPPED": softcap != 0, "PAIRS": b.pairs, "CELLS": b.cells,
         }  # fmt: skip
-        blocks = triton.cdiv(seen.longest, b.cells)
-        tops = torch.empty(n * keys.heads * padded * blocks, device=q.device)
         index = seen.rows if variants > 1 else cells
         if once:
             kernels.attend[pairs, 1, groups](
@@ -109,9 +112,9 @@ def attend(
                 maxnreg=255, **EXACT,
             )  # fmt: skip
             return out.view(t, -1)
-        kernels.score[pairs, blocks, groups](
+        kernels.score[pairs * blocks, 1, groups](
             q, q.stride(0), keys.data, keys.halves, room, tops, seen.tokens, cells, index, seen.positions,
-            slopes, 0, *shared, *keys.strides, scale, softcap, **scored, num_warps=4, **EXACT,
+            slopes, *shared, *keys.strides, scale, softcap, **scored, num_warps=4, **EXACT,
         )  # fmt: skip
         kernels.mix[pairs, triton.cdiv(values.dim, b.channels), groups](
             room, tops, values.data, values.halves, out, seen.tokens, seen.cells, sinks,
@@ -136,19 +139,26 @@ class _Blocks(NamedTuple):
     channels: int
 
 
-def _blocks(pairs: int, group: int, dim_v: int, variants: bool, once: bool, large: bool) -> _Blocks:
+def _most_cells(kind: str, block_bytes: int, dim: int) -> int:
+    """How many cells fit into registers at a time, of one launch with 8 queries a program."""
+    if dim > _WIDE:
+        return 8 if kind == "f32" else 16
+    return 16 if block_bytes > 4 else 64
+
+
+def _blocks(pairs: int, group: int, dim_v: int, variants: bool, once: bool, most: int) -> _Blocks:
     """Sizes of blocks, which do not affect the bits of results: every sum has its own fixed order.
 
-    ``variants``: queries differ from cell to cell; ``once``: all is one launch; ``large``: the cache is in
-    blocks, or its keys are wide.
+    ``variants``: queries differ from cell to cell; ``once``: all is one launch; ``most``: see
+    :func:`_most_cells`.
     """
     together = min(triton.next_power_of_2(pairs), sized(32, 1))
     queries = min(group, sized(group, 8))
     cells, channels = 64 if queries < 8 and not variants else 32, sized(1024, 32)
     if once:
         channels = 128
-    if once and large and queries == 8:  # more would not fit into registers
-        cells, channels = 16, 64
+    if once and most < 64 and queries == 8:
+        cells, channels = most, 64
     return _Blocks(
         together, queries, sized(64, cells), min(triton.next_power_of_2(dim_v), channels)
     )

@@ -10,7 +10,7 @@ from aleator.models.kernels.floats import exponential, softened, tree
 from aleator.models.kernels.rotation import hadamard_heads
 
 _LOWEST = tl.constexpr(float("-inf"))
-_SIZES = ["from_", "begin", "n_tokens", "all", "longest"]
+_SIZES = ["begin", "n_tokens", "all", "longest"]
 """Arguments that change from step to step; kernels are not compiled anew for them."""
 
 
@@ -32,7 +32,26 @@ def _place(i, start, sinks, first):
 
 @triton.jit(do_not_specialize=_SIZES)
 def score(
-    q, q_stride, data, halves, scores, tops, tokens, cells, index, positions, slopes, from_,
+    q, q_stride, data, halves, scores, tops, tokens, cells, index, positions, slopes,
+    begin, n_tokens, all, longest, cell_stride, head_stride, stride, scale, softcap,
+    HEADS: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, QUERIES: tl.constexpr,
+    DIM: tl.constexpr, KIND: tl.constexpr, BYTES: tl.constexpr, VARIANTS: tl.constexpr,
+    CAPPED: tl.constexpr, PAIRS: tl.constexpr, CELLS: tl.constexpr,
+):  # fmt: skip
+    """CELLS cells, see ``_score_cells``; the grid has one axis for all, as CUDA allows others 65,535."""
+    programs = tl.cdiv(HEADS * n_tokens, PAIRS)
+    number = tl.program_id(0)
+    _score_cells(
+        q, q_stride, data, halves, scores, tops, tokens, cells, index, positions, slopes,
+        number % programs, number // programs * CELLS,
+        begin, n_tokens, all, longest, cell_stride, head_stride, stride, scale, softcap,
+        HEADS, GROUP, PADDED, QUERIES, DIM, KIND, BYTES, VARIANTS, CAPPED, PAIRS, CELLS,
+    )  # fmt: skip
+
+
+@triton.jit
+def _score_cells(
+    q, q_stride, data, halves, scores, tops, tokens, cells, index, positions, slopes, number, from_,
     begin, n_tokens, all, longest, cell_stride, head_stride, stride, scale, softcap,
     HEADS: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, QUERIES: tl.constexpr,
     DIM: tl.constexpr, KIND: tl.constexpr, BYTES: tl.constexpr, VARIANTS: tl.constexpr,
@@ -42,8 +61,7 @@ def score(
 
     The highest of them go to ``tops`` [pairs, longest / CELLS rounded up, PADDED].
     """
-    from_ += tl.program_id(1) * CELLS
-    pair = tl.program_id(0) * PAIRS + tl.arange(0, PAIRS)
+    pair = number * PAIRS + tl.arange(0, PAIRS)
     alive = pair < HEADS * n_tokens
     head = pair // n_tokens
     t = begin + pair - head * n_tokens
@@ -210,7 +228,7 @@ def attend(
     VALUE_KIND: tl.constexpr, VALUE_BYTES: tl.constexpr, CHANNELS: tl.constexpr, HADAMARD_Q: tl.constexpr,
     HADAMARD_OUT: tl.constexpr,
 ):  # fmt: skip
-    """Scores, weights and values of some pairs, one after the other; the grid's second axis has length 1.
+    """Scores, weights and values of some pairs, one after the other.
 
     ``HADAMARD_Q`` and ``HADAMARD_OUT`` rotate queries and outputs: block, its logarithm and factor; block 0:
     they do not rotate.
@@ -229,8 +247,9 @@ def attend(
             q + at, real, DIM, PAIRS * QUERIES, HADAMARD_Q[0], HADAMARD_Q[1], HADAMARD_Q[2]
         )
     for from_ in range(0, longest, CELLS):
-        score(
-            q, q_stride, keys, key_halves, scores, tops, tokens, key_cells, index, positions, slopes, from_,
+        _score_cells(
+            q, q_stride, keys, key_halves, scores, tops, tokens, key_cells, index, positions, slopes,
+            tl.program_id(0), from_,
             begin, n_tokens, all, longest, key_cell, key_head, key_channel, scale, softcap,
             HEADS, GROUP, PADDED, QUERIES, DIM, KIND, BYTES, VARIANTS, CAPPED, PAIRS, CELLS,
         )  # fmt: skip

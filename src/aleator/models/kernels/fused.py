@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 
 from aleator.models.kernels.floats import EXACT, Constants, sized
+from aleator.models.kernels.heads import Finishing, finish_heads
 from aleator.models.kernels.norms import (
     REGISTERS,
     RowNorm,
@@ -46,6 +47,8 @@ def product_of_few(
     chosen: torch.Tensor | None = None,
     times: torch.Tensor | None = None,
     parts: PartNorm | None = None,
+    out: torch.Tensor | None = None,
+    beside: Finishing | None = None,
 ) -> torch.Tensor:
     """Compute :func:`~aleator.models.kernels.product.product` and more for 1 to 16 rows in one launch.
 
@@ -53,27 +56,33 @@ def product_of_few(
         matrices: matrices with the same input; outputs are side by side.  More than two take more launches.
         x: float32 [T, n_in].
         norm: x is normalised first; None: it is not.
-        activation: of the outputs, see :func:`~aleator.models.kernels.norms.activate`; "": none.
+        activation: of the outputs, see :func:`~aleator.models.kernels.norms.activate`; "": none; "clamped":
+            they are from -``scale`` to ``scale``.
         gated: the single matrix computes gate and up side by side; the result is f(gate) * up.
         residual: float32 [T, n_out], whose rows are contiguous: the result is ``residual + scale * y``.
         scale: see there.
         chosen: int32 [T, n_used]: the first matrix is a stack; each row goes through these of its matrices.
         times: float32 [T, n_used], factors of the normalised row for each of them; None: 1.
         parts: what is done to parts of x before all else; None: nothing.
+        out: where the result goes, whose rows are contiguous; None: a new tensor.
+        beside: heads that further programs finish meanwhile; None: none.
 
     Returns:
         float32 [T, n_out]; half as wide if gated, n_used times as wide for a stack.
     """
     if len(matrices) > _TYPES:
         pairs = [matrices[i : i + _TYPES] for i in range(0, len(matrices), _TYPES)]
-        made = [product_of_few(pair, x, norm, activation, parts=parts) for pair in pairs]
+        how: Any = {"activation": activation, "scale": scale, "parts": parts}
+        made = [product_of_few(pair, x, norm, **how) for pair in pairs]
         return torch.cat(made, -1)
     n, sides = len(x), 2 if gated else 1
     columns, slots = [m.n_out // sides for m in matrices], [1] * len(matrices)
     if chosen is not None:
         slots[0] = chosen.shape[1]
     each = list(zip(columns, slots, strict=True))
-    out = torch.empty((n, sum(wide * k for wide, k in each)), dtype=torch.float32, device=x.device)
+    if out is None:
+        wide = sum(wide * k for wide, k in each)
+        out = torch.empty((n, wide), dtype=torch.float32, device=x.device)
     if not out.numel():
         return out
     x = x if x.stride(1) == 1 else x.contiguous()
@@ -103,17 +112,20 @@ def product_of_few(
     size = ints + sums + (0 if parts is None else rows * n_in)
     room = torch.empty((first * tall, size), dtype=torch.int32, device=x.device)
     activations = activation, "" if parts is None else parts.kind
-    fused_product[(tall, first)](
+    others = 0 if beside is None else triton.cdiv(beside.programs, tall)
+    fused_product[(tall, first + others)](
         tuple(listed), x, None if parts is None else parts.arguments,
         None if norm is None else norm.weight, None if norm is None else norm.bias,
         gelu_table(x.device) if "gelu_rounded" in activations else None, residual, chosen, times, out,
-        room, room.view(torch.float32),
+        room, room.view(torch.float32), None if beside is None else (first, beside.arguments),
+        0 if beside is None else beside.n_tokens,
         n, n_in, x.stride(0), out.stride(0), 0 if residual is None else residual.stride(0), scale,
         0.0 if norm is None else norm.eps, size, ints, ints + sums,
         FORMS=forms_of(matrices, rows), PARTS=Constants((() if parts is None else parts.constants,)),
         N_IN=0 if norm is None else n_in, NORM="" if norm is None else norm.kind,
         ACTIVATION=activation, GATED=gated, NATIVE=has_dp4a(x), T=rows, R=width, G=length,
-        AHEAD=groups_at_once(n_in), maxnreg=REGISTERS, **EXACT,
+        AHEAD=groups_at_once(n_in), BESIDE=Constants(()) if beside is None else beside.forms,
+        SHAPE=Constants(()) if beside is None else beside.shape, maxnreg=REGISTERS, **EXACT,
     )  # fmt: skip
     return out
 
@@ -232,24 +244,28 @@ def _of_matrix(
             up = 1.0
             if GATED:
                 y, up = tl.split(tl.permute(tl.reshape(y, (T, 2, WIDE)), (0, 2, 1)))
-            y = activated(y, up, table, there, ACTIVATION)
+            if ACTIVATION == "clamped":
+                y = tl.where(y > factor, factor, tl.where(y < -factor, -factor, y))
+            else:
+                y = activated(y, up, table, there, ACTIVATION)
             tl.store(out + t[:, None] * out_stride + (column + c)[None, :], y, mask=there)
 
 
-@triton.jit(do_not_specialize=["n_tokens", "factor", "eps"])
+@triton.jit(do_not_specialize=["n_beside", "n_tokens", "factor", "eps"])
 def fused_product(
-    parts, x, before, weight, shift, table, residual, chosen, times, out, room, float_room,
-    n_tokens, n_in, x_stride, out_stride, residual_stride, factor, eps, size, ints, ready,
+    parts, x, before, weight, shift, table, residual, chosen, times, out, room, float_room, beside,
+    n_beside, n_tokens, n_in, x_stride, out_stride, residual_stride, factor, eps, size, ints, ready,
     FORMS: tl.constexpr, PARTS: tl.constexpr, N_IN: tl.constexpr, NORM: tl.constexpr,
     ACTIVATION: tl.constexpr, GATED: tl.constexpr, NATIVE: tl.constexpr, T: tl.constexpr,
-    R: tl.constexpr, G: tl.constexpr, AHEAD: tl.constexpr,
+    R: tl.constexpr, G: tl.constexpr, AHEAD: tl.constexpr, BESIDE: tl.constexpr, SHAPE: tl.constexpr,
 ):  # fmt: skip
     """Every program takes one of the matrices, see ``_of_matrix``.
 
     ``parts``: for each the result of :func:`planes_of`, its column of the output, first program, number of
     programs, and how often they repeat: once for each chosen matrix of a stack.  ``room`` and ``float_room``
     are the same memory, ``size`` words per program: first ``ints`` integers, then floats.  ``before`` and PARTS
-    are what :class:`PartNorm` has for kernels; its rows are at ``ready``.
+    are what :class:`PartNorm` has for kernels; its rows are at ``ready``.  Programs from ``beside[0]`` on
+    finish heads of ``n_beside`` tokens.
     """
     number = tl.program_id(1)
     mine = (number.to(tl.int64) * tl.num_programs(0) + tl.program_id(0)) * size
@@ -262,3 +278,8 @@ def fused_product(
                 n_tokens, n_in, x_stride, out_stride, residual_stride, factor, eps, ints, ready,
                 FORMS, PARTS, p, N_IN, NORM, ACTIVATION, GATED, NATIVE, T, R, G, AHEAD,
             )  # fmt: skip
+    if beside is not None:
+        further = number - beside[0]
+        if further >= 0:
+            at = further * tl.num_programs(0) + tl.program_id(0)
+            finish_heads(beside[1], n_beside, at, BESIDE, SHAPE)

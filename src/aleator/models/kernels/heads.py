@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -34,6 +34,18 @@ class Heads(NamedTuple):
     normed: int = 0  # how many first channels are normalised; 0: all
     # The norm is of a token's heads together, with weights [heads, dim]; they are read from ``sources``.
     together: bool = False
+    # How many first channels something else writes meanwhile; ``sources`` come after them
+    skipped: int = 0
+
+
+class Finishing(NamedTuple):
+    """What a kernel takes to finish heads, see ``finish_heads``."""
+
+    programs: int
+    n_tokens: int
+    arguments: tuple[Any, ...]
+    forms: Constants  # of each group
+    shape: Constants  # of all
 
 
 def heads_of(
@@ -74,7 +86,22 @@ def finish(
     norm_last: bool = False,
     scales: torch.Tensor | None = None,
 ) -> None:
-    """Normalise heads, rotate and store them.
+    """Normalise heads, rotate and store them, as :func:`finishing` says."""
+    made = finishing(groups, angles, cells, norm_last, scales)
+    if made is not None:
+        _finish[(made.programs,)](
+            made.arguments, made.n_tokens, FORMS=made.forms, SHAPE=made.shape, num_warps=1, **EXACT
+        )
+
+
+def finishing(
+    groups: list[Heads],
+    angles: RotationAngles | None,
+    cells: torch.Tensor,
+    norm_last: bool = False,
+    scales: torch.Tensor | None = None,
+) -> Finishing | None:
+    """What is to be launched to normalise heads, rotate and store them; None: nothing.
 
     Args:
         groups: heads of the same tokens.
@@ -85,12 +112,12 @@ def finish(
     """
     groups = [each for each in groups if each.x.numel()]
     if not groups:
-        return
+        return None
     widest = triton.next_power_of_2(max(each.x.shape[2] for each in groups))
     block = max(1, sized(1 << 14, 1) // widest)
     listed, forms, first = [], [], 0
     pairs = 0 if angles is None else angles.cos_sin.shape[1]
-    for g, (x, norm, rotates, to, sources, normed, together) in enumerate(groups):
+    for g, (x, norm, rotates, to, sources, normed, together, skipped) in enumerate(groups):
         t, heads, dim = x.shape
         programs = triton.cdiv(t * heads, block)
         weight, bias, eps = (
@@ -112,30 +139,35 @@ def finish(
             rotates and pairs > 0, rotated, hadamard_scale(rotated), "" if to is None else to.kind,
             0 if to is None else to.block_bytes, groups_at_once(summed), triton.next_power_of_2(dim),
             max(rotated, 1).bit_length() - 1, normed, scales is not None and g == 0, *wide, summed,
+            skipped,
         ))  # fmt: skip
         first += programs
-    _finish[(first,)](
-        tuple(listed), None if angles is None else angles.cos_sin, cells, scales, groups[0].x.shape[0],
-        0 if angles is None else angles.offset, FORMS=Constants(tuple(forms)), PAIRS=pairs,
-        WIDE=triton.next_power_of_2(max(pairs, 1)), INTERLEAVED=angles is not None and angles.interleaved,
-        LAST=norm_last, BLOCK=block, num_warps=1, **EXACT,
+    arguments = (
+        tuple(listed), None if angles is None else angles.cos_sin, cells, scales,
+        0 if angles is None else angles.offset,
     )  # fmt: skip
+    wide = triton.next_power_of_2(max(pairs, 1))
+    shape = pairs, wide, angles is not None and angles.interleaved, norm_last, block
+    return Finishing(
+        first, len(groups[0].x), arguments, Constants(tuple(forms)), Constants((shape,))
+    )
 
 
 @triton.jit(do_not_specialize=["n_tokens"])
-def _finish(
-    groups, angles, cells, scales, n_tokens, offset,
-    FORMS: tl.constexpr, PAIRS: tl.constexpr, WIDE: tl.constexpr, INTERLEAVED: tl.constexpr,
-    LAST: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """BLOCK heads of one of the groups."""
+def _finish(arguments, n_tokens, FORMS: tl.constexpr, SHAPE: tl.constexpr):
+    finish_heads(arguments, n_tokens, tl.program_id(0), FORMS, SHAPE)
+
+
+@triton.jit
+def finish_heads(arguments, n_tokens, number, FORMS: tl.constexpr, SHAPE: tl.constexpr):
+    """Program ``number`` of :class:`Finishing`: as many heads of one of the groups as ``SHAPE`` says last."""
+    groups, angles, cells, scales, offset = arguments
     for g in tl.static_range(len(FORMS)):
         first, programs = groups[g][10], groups[g][11]
-        number = tl.program_id(0) - first
-        if (number >= 0) & (number < programs):
+        if (number >= first) & (number < first + programs):
             _finish_group(
-                groups[g], angles, cells, scales, number, n_tokens, offset,
-                FORMS, g, PAIRS, WIDE, INTERLEAVED, LAST, BLOCK,
+                groups[g], angles, cells, scales, number - first, n_tokens, offset,
+                FORMS, g, SHAPE[0], SHAPE[1], SHAPE[2], SHAPE[3], SHAPE[4],
             )  # fmt: skip
 
 
@@ -149,7 +181,7 @@ def _finish_group(
         x, weight, bias, eps, data, halves, cell_stride, head_stride, stride, t_stride, _, _,
         a, a_t, a_h, b, b_t, b_h,
     ) = group  # fmt: skip
-    AT: tl.constexpr = 17 * G
+    AT: tl.constexpr = 18 * G
     HEADS: tl.constexpr = FORMS[AT]
     DIM: tl.constexpr = FORMS[AT + 1]
     NORM: tl.constexpr = FORMS[AT + 2]
@@ -162,7 +194,7 @@ def _finish_group(
     head = row - t * HEADS
     rows = x + (t.to(tl.int64) * t_stride + head * DIM)[:, None]
     if FIRST > 0:
-        _take(a, a_t, a_h, rows, t, head, there, FIRST, SIZE)
+        _take(a, a_t, a_h, rows + FORMS[AT + 17], t, head, there, FIRST, SIZE)
         if FORMS[AT + 15] > 0:
             _take(b, b_t, b_h, rows + FIRST, t, head, there, FORMS[AT + 15], SIZE)
         tl.debug_barrier()

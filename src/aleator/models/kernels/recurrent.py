@@ -300,19 +300,22 @@ def delta_rule(
     tiled: bool,
     bias: torch.Tensor | None = None,
     a: torch.Tensor | None = None,
+    unit_eps: float | None = None,
 ) -> torch.Tensor:
     """See :func:`aleator.models.layers.scans.delta_rule`, for all runs; ``kept`` is S, [rows, H * Dv, D].
 
     ``beta`` is [T, H]; ``decay`` too, or [T, H * D] with a decay for each channel.  There may be fewer heads of
     queries and keys.  ``tiled``: value head h uses key head h modulo their number;
     otherwise neighbours share one.  Rows may have any stride.  With ``bias`` and ``a`` each program makes beta
-    and decay as :func:`~aleator.models.kernels.recurrent_parts.delta_rates` does, so of few tokens.
+    and decay as :func:`~aleator.models.kernels.recurrent_parts.delta_rates` does, so of few tokens; with
+    ``unit_eps`` queries and keys too, as :func:`~aleator.models.kernels.recurrent_parts.unit_length` does.
     """
     (t, heads, dim_v), (key_heads, dim) = v.shape, q.shape[1:]
     y = torch.empty((t, heads, dim_v), dtype=torch.float32, device=v.device)
     rows = _block(heads * dim_v, 16)
     _delta_rule[(triton.cdiv(heads * dim_v, rows), len(runs.sources))](
-        q, k, v, beta, decay, bias, a, kept, y, runs, q.stride(0), k.stride(0), v.stride(0), beta.stride(0),
+        q, k, v, beta, decay, bias, a, unit_eps, kept, y, runs,
+        q.stride(0), k.stride(0), v.stride(0), beta.stride(0),
         decay.stride(0), heads * dim_v, DIM=dim, DIM_V=dim_v,
         SHARED=key_heads if tiled else heads // key_heads, TILED=tiled,
         CHANNELS=decay.shape[1] > heads, ROWS=rows, num_warps=4, **EXACT,
@@ -321,14 +324,32 @@ def delta_rule(
 
 
 @triton.jit
+def _unit(parts, eps, SIZE: tl.constexpr):
+    """Rows in sixteens divided by their length, and by the root of SIZE."""
+    total = tl.zeros_like(parts[0])
+    for g in tl.static_range(len(parts)):
+        total = tl.fma(parts[g], parts[g], total)
+    squares, made = _tree(total), ()
+    above = tl.zeros_like(squares) + 1.0
+    if SIZE > 1:
+        above = tl.div_rn(above, tl.sqrt_rn(tl.zeros_like(squares) + SIZE))
+    factor = tl.div_rn(above, tl.sqrt_rn(squares + eps))[:, None, None, None, None]
+    for g in tl.static_range(len(parts)):
+        made += (parts[g] * factor,)
+    return made
+
+
+@triton.jit
 def _delta_inputs(
-    q, k, v, beta, decay, bias, a, runs, i, q_row, k_row, v_row, beta_row, decay_row,
+    q, k, v, beta, decay, bias, a, unit_eps, runs, i, q_row, k_row, v_row, beta_row, decay_row,
     own, inside, head, key, lanes, DIM: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
     """Inputs of a token's step; loaded while the step before is computed."""
     t = tl.load(runs.order + i)
     queries = _load(q + t * q_row + key, inside, lanes, DIM)
     keys = _load(k + t * k_row + key, inside, lanes, DIM)
+    if unit_eps is not None:
+        queries, keys = _unit(queries, unit_eps, DIM), _unit(keys, unit_eps, 1)
     value = tl.load(v + t * v_row + own, mask=inside)
     written = tl.load(beta + t * beta_row + head, mask=inside)
     if CHANNELS:
@@ -351,7 +372,7 @@ def _delta_inputs(
 
 @triton.jit
 def _delta_rule(
-    q, k, v, beta, decay, bias, a, kept, y, runs, q_row, k_row, v_row, beta_row, decay_row, n,
+    q, k, v, beta, decay, bias, a, unit_eps, kept, y, runs, q_row, k_row, v_row, beta_row, decay_row, n,
     DIM: tl.constexpr, DIM_V: tl.constexpr, SHARED: tl.constexpr, TILED: tl.constexpr,
     CHANNELS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
@@ -370,13 +391,13 @@ def _delta_rule(
         state = _load(kept + source * (n * DIM) + own * DIM, begun, lanes, DIM)
         tl.debug_barrier()  # the run may keep its state in the row that it reads
         ahead = _delta_inputs(
-            q, k, v, beta, decay, bias, a, runs, first, q_row, k_row, v_row, beta_row, decay_row,
+            q, k, v, beta, decay, bias, a, unit_eps, runs, first, q_row, k_row, v_row, beta_row, decay_row,
             own, inside, head, key, lanes, DIM, CHANNELS,
         )  # fmt: skip
         for i in range(first, last):
             t, row, value, written, stays, queries, keys = ahead
             ahead = _delta_inputs(
-                q, k, v, beta, decay, bias, a, runs, tl.minimum(i + 1, last - 1), q_row, k_row, v_row,
+                q, k, v, beta, decay, bias, a, unit_eps, runs, tl.minimum(i + 1, last - 1), q_row, k_row, v_row,
                 beta_row, decay_row, own, inside, head, key, lanes, DIM, CHANNELS,
             )  # fmt: skip
             total = tl.zeros((ROWS, 2, 2, 2, 2), tl.float32)

@@ -92,6 +92,8 @@ class Attending(NamedTuple):
     values_in_keys: int
 
 
+EachHead = Callable[[torch.Tensor], torch.Tensor]
+"""A product of each head of x [T, H, n_in] with its own matrix, [T, H, n_out]."""
 Router = Callable[[torch.Tensor, Norm], Routed]
 """x [T, n_embd] and its norm -> its experts."""
 Mixed = Callable[[torch.Tensor, Norm, Routed, Residual], torch.Tensor]
@@ -118,6 +120,10 @@ class TorchOps:
         if gate:
             y = self.activated(y, gate, gated)
         return y if residual is None else self.add(y, residual)
+
+    def clamped(self, matrix: Linear, x: torch.Tensor, norm: Norm, limit: float) -> torch.Tensor:
+        """The :meth:`product`, whose numbers become those from ``-limit`` to ``limit`` that are nearest."""
+        return self.product(matrix, x, norm).clamp(-limit, limit)
 
     def sum_product(
         self,
@@ -220,11 +226,15 @@ class TorchOps:
         v: Sequence[torch.Tensor],
         how: Attending,
         batch: Pass,
+        up: EachHead | None = None,
     ) -> torch.Tensor:
         """Queries [T, H, D] for :meth:`attend`; stores keys [T, G, D] and values [T, G, Dv] of all tokens.
 
         Each of the three is given in one or two parts, whose channels lie side by side.  They may be changed.
+        ``up``: the first part of the queries is the product of what is given; None: it is what is given.
         """
+        if up is not None:
+            q = up(q[0]), *q[1:]
         queries, keys, values = (
             each[0] if len(each) == 1 else torch.cat(tuple(each), -1) for each in (q, k, v)
         )
@@ -273,7 +283,7 @@ class TorchOps:
         rest = how.softcap, added, how.sinks, how.values_in_keys
         return attend(q, how.layer, cells, how.scale, fused, *rest)
 
-    def each_head(self, matrices: Sequence[Linear]) -> Callable[[torch.Tensor], torch.Tensor]:
+    def each_head(self, matrices: Sequence[Linear]) -> EachHead:
         """A product of each head of x [T, H, n_in] with its own matrix, [T, H, n_out]."""
 
         def product(x: torch.Tensor) -> torch.Tensor:
@@ -407,7 +417,9 @@ class TorchOps:
 
         Updates are multiplied by the sigmoid of beta, the state by e^(a softplus(decay + bias)).
         """
-        q, k, v, beta, decay = of
+        (qk, v, beta, decay), net = of, parts.net
+        qk = self.unit_length(qk, net.head_dim, net.unit_eps, net.n_key_heads)
+        q, k = qk.view(len(v), 2, net.n_key_heads, net.head_dim).unbind(1)
         shared = v.shape[1] // k.shape[1]
         if parts.net.tiled:
             q, k = q.repeat(1, shared, 1), k.repeat(1, shared, 1)

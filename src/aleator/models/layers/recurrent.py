@@ -139,10 +139,8 @@ class DeltaNetLayer(StatefulLayer[DeltaNet[Linear, torch.Tensor]]):
             gate, decay = ops.product(parts.gate_up, gate), ops.product(parts.decay_up, decay)
         qkv = ops.convolve(qkv.float(), parts, batch)
         qk, v = torch.split(qkv, [2 * net.keys, net.values], dim=1)
-        qk = ops.unit_length(qk, net.head_dim, net.unit_eps, net.n_key_heads)
-        q, k = qk.view(t, 2, net.n_key_heads, net.head_dim).unbind(1)
         v = v.view(t, net.n_heads, net.head_dim_v)
-        y = ops.delta_scan(Deltas(q, k, v, beta.float(), decay.float()), parts, batch)
+        y = ops.delta_scan(Deltas(qk, v, beta.float(), decay.float()), parts, batch)
         kind = "sigmoid" if net.channel_decays else "silu"
         of_heads = ops.part_norm(net.head_dim_v, parts.head_norm, self.eps, _rows(gate, rows), kind)
         return self.added(x, y.flatten(1), rows, of_heads)

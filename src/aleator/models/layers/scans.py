@@ -25,8 +25,9 @@ class Scanned(NamedTuple):
 class Deltas(NamedTuple):
     """Inputs of a delta rule."""
 
-    q: torch.Tensor  # queries, float32 [T, key heads, D]
-    k: torch.Tensor  # keys, of the same shape
+    qk: (
+        torch.Tensor
+    )  # queries and keys, float32 [T, 2 * key heads * D], which become of unit length
     v: torch.Tensor  # values [T, H, Dv]
     beta: torch.Tensor  # [T, H]
     decay: torch.Tensor  # [T, H], or [T, H * D] with a decay for each channel

@@ -1,0 +1,66 @@
+"""Matrices of one shape, of experts or of heads, in Triton's kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from aleator.models.kernels.fused import product_of_few
+from aleator.models.kernels.heads import Finishing
+from aleator.models.kernels.planes import Planes, stack
+from aleator.models.kernels.product import FEW, product
+
+
+class Stacked:
+    """Matrices of one shape and type; every token goes through those chosen for it.
+
+    ``listed``: the parts of each matrix, which are taken out.
+    """
+
+    def __init__(self, listed: Sequence[list[Planes]]) -> None:
+        self.parts = [stack(column) for column in zip(*listed, strict=True)]
+        for each in listed:  # they are in the stack now
+            each.clear()
+
+    def __call__(self, x: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        """See :data:`~aleator.models.layers.ops.Chosen`."""
+        rows, flat = x.reshape(-1, x.shape[-1]), numbers.reshape(-1).to(torch.int32)
+        made = [product(part, rows, expert=flat) for part in self.parts]
+        given = made[0] if len(made) == 1 else torch.cat(made, -1)
+        return given.view(*numbers.shape, -1)
+
+
+class HeadMatrices:
+    """A matrix for each of some heads.
+
+    Attributes:
+        single: they are of one type each, so that few rows take one launch.
+    """
+
+    def __init__(self, listed: Sequence[list[Planes]]) -> None:
+        n, self.stacked = len(listed), Stacked(listed)
+        parts = self.stacked.parts
+        self.single, self.n_out = len(parts) == 1, sum(part.n_out for part in parts)
+        numbers = torch.arange(n, dtype=torch.int32, device=parts[0].low.device)
+        self.numbers = numbers.repeat(FEW, 1)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """See :data:`~aleator.models.layers.ops.EachHead`."""
+        t, n = x.shape[:2]
+        if t > FEW:
+            return self.stacked(x, self.numbers[:1].expand(t, -1))
+        if not self.single:
+            return self.stacked(x, self.numbers[:t])
+        out = torch.empty((t, n, self.n_out), device=x.device)
+        self.into(out, x)
+        return out
+
+    def into(self, out: torch.Tensor, x: torch.Tensor, beside: Finishing | None = None) -> None:
+        """Write the product of few rows to the first channels of ``out`` [T, H, at least n_out], contiguous.
+
+        ``beside``: what the same launch finishes.
+        """
+        rows, t = self.stacked.parts, len(x)
+        chosen, to = self.numbers[:t].view(-1, 1), out.flatten(0, 1)
+        product_of_few(rows, x.flatten(0, 1), chosen=chosen, out=to, beside=beside)
