@@ -72,10 +72,20 @@ def test_a_mismatch_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert "token by token, position 5" in found.examples[0]
 
 
-def test_works_cover_every_model_type_and_instruction_set() -> None:
-    todo = list(equality_decoder.works(equality_decoder.parsed([]), ("v4", "v3", "base")))
-    assert {(w.name, w.type, w.isa) for w in todo} == {
-        (name, kind, isa) for name in MODELS for kind in TYPES for isa in ("v4", "v3", "base")
-    }
+def test_works_cover_every_model_type_and_instruction_set_with_crowds() -> None:
+    isas = equality_decoder.ISAS["v4"]
+    todo = list(equality_decoder.works(equality_decoder.parsed([]), isas))
+    assert {w.name for w in todo} == set(MODELS)
+    assert {w.type for w in todo} == set(TYPES)
     assert {w.cache for w in todo} == set(equality_decoder.CACHE_TYPES)
+    assert len(todo) == len(isas) * len({(w.name, w.type) for w in todo})
+    assert min(w.rows for w in todo) > equality_decoder.LENGTH  # what is left goes to a crowd
     assert 95_000 < sum(w.rows for w in todo) < 105_000
+
+
+@pytest.mark.parametrize(("n", "n_pairs"), [(0, 5), (7, 7), (100, 15)])
+def test_pairs_have_each_model_and_type(n: int, n_pairs: int) -> None:
+    for models, types in ("abcde", "xyz"), ("xyz", "abcde"):
+        pairs = equality_decoder.some_pairs(models, types, n)
+        assert len(pairs) == len(set(pairs)) == n_pairs
+        assert ({a for a, _ in pairs}, {b for _, b in pairs}) == (set(models), set(types))

@@ -1,6 +1,6 @@
 """Counts rows of logits whose bits depend on more than the tokens before them: there should be none.
 
-    python tools/equality_decoder.py [--rows 100000] [--isas v4 v3 base triton] [--workers N] [--seed N]
+    python tools/equality_decoder.py [--rows 100000] [--isas v4 v4-fma v3 base triton] [--workers N] [--seed N]
                                      [--models NAME ...] [--types NAME ...] [--out FILE.md]
 
 Texts go through small random models token by token, alone, on one thread: these rows are the reference.  Then a
@@ -8,8 +8,9 @@ crowd of up to 64 sequences of the same texts goes through one context in random
 sequences decode one token and others prefill several, in any order, in one or several micro-batches, on 1 to 4
 threads.  Between steps sequences are forked, dropped, rewound, found in the prompt cache, and saved and
 restored under another id.  Every token wants its logits, and each row is compared with the reference, bit for
-bit.  Each instruction set has its own processes, all compared with the rows of the best one.  A crowd depends
-only on its seed; mismatches are printed with what recreates it.  Ctrl-C stops and prints the results so far.
+bit.  Each instruction set has its own processes, all compared with the rows of the best one.  With few --rows
+each model has not all types.  A crowd depends only on its seed; mismatches are printed with what recreates it.
+Ctrl-C stops and prints the results so far.
 """
 
 from __future__ import annotations
@@ -51,11 +52,15 @@ CACHE_TYPES = (("f16", "f16"), ("f32", "f32"), ("bf16", "bf16"), ("q8_0", "q8_0"
 """Types of keys and values."""
 TRITON = "triton"
 """Instead of an instruction set: the decoder in Triton, on a GPU if there is one, else interpreted."""
-ISAS = {"v4": ("v4", "v3", "base"), "v3": ("v3", "base"), "base": ("base",)}
-"""Instruction sets that a machine can use, by its best one."""
+ISAS = {"v4": ("v4", "v4-fma", "v3", "base"), "v3": ("v3", "base"), "base": ("base",)}
+"""Instruction sets that a machine can use, by its best one; v4-fma is v4 without AVX512-BF16."""
+FEWER = ("v4-fma", "base")
+"""Instruction sets that get a quarter of the others' rows."""
 TEXTS, LENGTH, COMMON = 5, 56, 20
 """Number of texts, tokens of each, and tokens of their common prefix."""
 SEQUENCES = 64
+LEAST = 400
+"""Rows of a model in one type: the crowds get those after the first text's, token by token."""
 
 
 @dataclass(frozen=True)
@@ -310,7 +315,7 @@ def do(folder: str, work: Work) -> Outcome:
 
     at, found = Path(folder), Outcome()
     right, decoder = right_rows(at, work), decoder_of(at, work)
-    if work.isa not in (TRITON, host.isa()):
+    if work.isa.partition("-")[0] not in (TRITON, host.isa()):
         raise RuntimeError(f"{work.isa} is wanted, {host.isa()} is in use")
     for pos, row in enumerate(alone(decoder, work, 1)[0]):
         equal = row.tobytes() == right[0, pos].tobytes()
@@ -324,15 +329,24 @@ def do(folder: str, work: Work) -> Outcome:
 
 
 def works(options: argparse.Namespace, isas: Sequence[str]) -> Iterator[Work]:
-    """All models in all types; cache types and instruction sets take turns."""
-    pairs = [(name, kind) for name in options.models for kind in options.types]
-    shares = {isa: 0.15 if isa == "base" and len(isas) > 1 else 1.0 for isa in isas}
-    each = options.rows / len(pairs) / sum(shares.values())
+    """Models and types, of which each takes part; cache types and instruction sets take turns."""
+    shares = {isa: 0.25 if isa in FEWER and len(isas) > 1 else 1.0 for isa in isas}
+    rows = options.rows / sum(shares.values())
+    pairs = some_pairs(options.models, options.types, int(rows / LEAST))
     for number, (name, kind) in enumerate(pairs):
         for turn, isa in enumerate(isas):
             cache = CACHE_TYPES[(number + turn * (number % 2)) % len(CACHE_TYPES)]
-            rows = max(1, round(each * shares[isa]))
-            yield Work(name, kind, cache, isa, rows, options.seed + number)
+            share = max(1, round(rows / len(pairs) * shares[isa]))
+            yield Work(name, kind, cache, isa, share, options.seed + number)
+
+
+def some_pairs(models: Sequence[str], types: Sequence[str], n: int) -> list[tuple[str, str]]:
+    """About ``n`` different pairs; more if that leaves out a model or a type, fewer if there are no more."""
+    swapped = len(types) > len(models)
+    many, few = (types, models) if swapped else (models, types)
+    pairs = [(a, few[(i + j) % len(few)]) for j in range(len(few)) for i, a in enumerate(many)]
+    chosen = pairs[: max(n, len(many))]
+    return [(b, a) for a, b in chosen] if swapped else chosen
 
 
 def tables(report: Report, found: Outcome) -> None:

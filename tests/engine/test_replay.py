@@ -251,6 +251,14 @@ def test_a_record_of_older_numerics_is_made_again_only_where_they_agree(
             make_again(dataclasses.replace(record, numerics=99), model)
 
 
+def test_a_record_that_names_no_arithmetic_is_of_the_first_version(
+    model: LanguageModel, made: Generation
+) -> None:
+    value = Record.of(made, model, "0.1.0").as_json()
+    del value["arithmetic"]
+    assert Record.from_json(value).arithmetic == 2
+
+
 def test_a_text_after_a_shift_cannot_be_made_again(model: LanguageModel, tmp_path: Path) -> None:
     options: dict[str, Any] = {"context_shift": True, "ignore_eos": True, "seed": 1}
     small = load(n_ctx=64, n_threads=1)

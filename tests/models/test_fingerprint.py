@@ -13,6 +13,8 @@ import pytest
 from make_models import SPECS, write_model
 
 from aleator.core import host
+from aleator.generate import Context
+from aleator.models import build_decoder
 from aleator.models.fingerprint import BLOCK, MOST_REMEMBERED, fingerprint, remembered
 from aleator.models.hub.bundled import bundled_model
 from aleator.models.weights import open_weights
@@ -102,4 +104,6 @@ def test_only_a_model_with_matrices_in_bf16_is_of_the_new_arithmetic(
     tmp_path: Path, kind: str, version: int
 ) -> None:
     path = write_model(tmp_path / "m.gguf", replace(SPECS["llama"], type=kind))
-    assert open_weights(path).identity().arithmetic == version
+    weights = open_weights(path)
+    assert weights.identity().arithmetic == version
+    assert Context(build_decoder(weights), n_ctx=8).cache.arithmetic == version

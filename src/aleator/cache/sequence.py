@@ -242,7 +242,7 @@ class Sequence(HoldsCells):
         Args:
             path: the file, replaced when all is written; None returns the bytes.
             tokens: all tokens of the sequence, or none.
-            model: tells models apart; see :meth:`aleator.models.weights.Weights.fingerprint`.
+            model: tells models apart, as :attr:`aleator.LanguageModel.fingerprint` does.
         """
         return self.cache.save_sequence(self.id, path, tokens, model)
 
@@ -256,7 +256,7 @@ class Sequence(HoldsCells):
 
         Raises:
             FileFormatError: the file is of another kind, or damaged.
-            Incompatible: it was made with another model or another kind of cache.
+            Incompatible: it was made with another model, arithmetic or kind of cache.
             CacheFull: there are not enough cells.
         """
         return self.cache.load_sequence(self.id, source, model)

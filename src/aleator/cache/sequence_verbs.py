@@ -23,6 +23,7 @@ from aleator.cache.options import (
 from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.pool import Pool
 from aleator.cache.prefix_index import Match, PrefixIndex, checked_text
+from aleator.core.arithmetic import FIRST_VERSION
 from aleator.core.errors import CacheError, FileFormatError, Incompatible, ParameterError
 from aleator.core.forwarded import forwarded
 from aleator.core.moved import FormerName
@@ -57,6 +58,8 @@ class Restored(NamedTuple):
 class SequenceVerbs(CellVerbs):
     """Sequences in a pool, and its state; ``prefix`` is the index of cached prefixes, if there are any."""
 
+    arithmetic = FIRST_VERSION
+    """Version of the decoder's arithmetic that computes what is stored."""
     prefix: PrefixIndex | None
     n_seq_max: int = forwarded("pool.n_seq_max", "Sequence ids lie in [0, n_seq_max).")
 
@@ -398,7 +401,7 @@ class SequenceVerbs(CellVerbs):
                 "tokens",
                 f"{len(tokens)} tokens for a sequence whose next position is {n}: give all or none",
             )
-        header = {"kind": "sequence", "model": model, "next": n}
+        header = {"kind": "sequence", "model": model, "arithmetic": self.arithmetic, "next": n}
         sections = {
             "tokens": np.asarray(tokens, "<i4").tobytes(),
             "rows": llama.write(self.pool, seq),
@@ -420,6 +423,15 @@ class SequenceVerbs(CellVerbs):
         n, made_with = header.get("next"), header.get("model")
         if model and made_with and made_with != model:
             raise Incompatible("model", made_with, model)
+        then = header.get("arithmetic", FIRST_VERSION)
+        if then != self.arithmetic:
+            raise Incompatible(
+                "arithmetic",
+                then,
+                self.arithmetic,
+                f"{state.name}: its keys and values are of version {then} of the decoder's arithmetic, this is "
+                f"{self.arithmetic}: decode the text again",
+            )
         if type(n) is not int or len(sections["tokens"]) not in (0, 4 * n):
             raise FileFormatError(state.name, f"next is {n!r}", field="next")
         tokens = np.frombuffer(sections["tokens"], "<i4")

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from aleator.core.arithmetic import FIRST_VERSION
 from aleator.core.contract import NUMERICS_VERSION
 from aleator.core.errors import FileFormatError, ParameterError
 from aleator.core.integers import shared
@@ -33,7 +34,6 @@ from aleator.generate.generation import Generation, reader_of
 from aleator.generate.healing import NOTHING, take_back
 from aleator.generate.options import GenerateOptions
 from aleator.generate.request_state import OnLogits, RequestState
-from aleator.models.arithmetic import ARITHMETIC_VERSION
 from aleator.models.fingerprint import ModelIdentity
 from aleator.samplers.as_json import params_as_json, params_from_json
 from aleator.samplers.sampling_params import SamplingParams
@@ -112,7 +112,7 @@ class Record:
     package: str = ""  # Version of the package
     numerics: int = NUMERICS_VERSION  # Version of the rules of draws (docs/numerics.md, part 1)
     # Version of the rules of logits on CPUs (docs/numerics.md, part 2)
-    arithmetic: int = ARITHMETIC_VERSION
+    arithmetic: int = FIRST_VERSION
 
     @classmethod
     def of(

@@ -261,6 +261,7 @@ class Context(HoldsCells):
         )
         computed = decoder.hidden() if chosen.embeddings else decoder
         self.cache = build_cache(decoder.cache_layers, chosen, n_ctx, self.n_ubatch, prefix)
+        self.cache.arithmetic = decoder.weights.arithmetic
         self._step = computed.over(self.cache.pool, self.flash_attn)
         self.cache.journal.lock_timeout = chosen.lock_timeout
         self.idle_chains: dict[Hashable, Any] = {}

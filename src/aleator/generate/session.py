@@ -17,13 +17,13 @@ from aleator.cache.formats.state_file import StateFile, read_state_file, write_s
 from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.kept_states import MAX_ENDS, KeptStates
 from aleator.cache.pools.recurrent import RecurrentPool
+from aleator.core.arithmetic import FIRST_VERSION
 from aleator.core.arrays import Int64s
 from aleator.core.errors import CacheError, FileFormatError, Incompatible, ParameterError
 from aleator.core.records import dataclass
 from aleator.generate.completion import OWN, Forgotten, remaining
 from aleator.generate.context import Context
 from aleator.models.adapters import Chosen, chosen_adapters, key_of
-from aleator.models.arithmetic import FIRST_VERSION
 from aleator.models.fingerprint import ModelIdentity
 from aleator.samplers.chain import SamplerChain
 

@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator.core import host
+from aleator.core.arithmetic import FIRST_VERSION
 from aleator.core.digests import new_digest
 from aleator.core.records import dataclass
-from aleator.models.arithmetic import FIRST_VERSION
 
 BLOCK = 4 << 20
 MOST_REMEMBERED = 256

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from aleator.core.arithmetic import arithmetic_version
 from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.models import delta_net, sampling
 from aleator.models.architecture import Architecture
-from aleator.models.arithmetic import arithmetic_version
 from aleator.models.column_orders import shared_orders
 from aleator.models.config import LatentConfig, ModelConfig
 from aleator.models.files.fields import Fields, read_json
@@ -99,9 +99,14 @@ class Weights:
         """
         path = self.path.resolve()
         made = remembered(self._files(), lambda: fingerprint(self._parts()), self._layout())
-        matrices = {each.type for each in self._tensors.values() if len(each.shape) > 1}
-        version = arithmetic_version(matrices)
-        return ModelIdentity(made, self.config.name or "", str(path), version)
+        return ModelIdentity(made, self.config.name or "", str(path), self.arithmetic)
+
+    @property
+    def arithmetic(self) -> int:
+        """The version of the rules of the model's logits (docs/numerics.md, part 2)."""
+        return arithmetic_version(
+            each.type for each in self._tensors.values() if len(each.shape) > 1
+        )
 
     def _files(self) -> list[Path]:
         if self.gguf is not None:

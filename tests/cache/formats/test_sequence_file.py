@@ -10,7 +10,7 @@ import pytest
 
 from aleator import LanguageModel
 from aleator.cache import PrefixConfig
-from aleator.cache.formats.state_file import read_state_file, write_state_file
+from aleator.cache.formats.state_file import pack_state, read_state_file, write_state_file
 from aleator.core.errors import CacheFull, FileFormatError, Incompatible, ParameterError
 from aleator.generate import Batch, Context
 
@@ -93,6 +93,18 @@ def test_what_does_not_fit_changes_nothing(
     small = context(model, n_ctx=4).cache.sequence()
     with pytest.raises(CacheFull):
         small.load(saved)
+
+
+def test_keys_of_another_arithmetic_are_refused(model: LanguageModel, saved: bytes) -> None:
+    state = read_state_file(saved)
+    older = {name: value for name, value in state.header.items() if name != "arithmetic"}
+    for data in (saved, b"".join(pack_state(older, state.sections))):
+        ctx = context(model)
+        assert ctx.cache.sequence().load(data).usable == len(TOKENS)
+        ctx.cache.arithmetic = 3
+        with pytest.raises(Incompatible, match="version 2 of the decoder's arithmetic, this is 3"):
+            ctx.cache.sequence().load(data)
+        assert ctx.cache.seq_pos_max(1) == -1
 
 
 def test_refuses_to_save(model: LanguageModel) -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-ARITHMETIC_VERSION = 3
-"""The newest version."""
-
 FIRST_VERSION = 2
 """The version of what names none."""
 
