@@ -16,7 +16,8 @@ from decoder_numerics.blocks import Floats
 from aleator import _native
 from aleator.models.config import ExpertsConfig, Scores
 from aleator.models.layers.norms import as_it_is
-from aleator.models.layers.ops import TORCH, Residual
+from aleator.models.layers.operands import Residual
+from aleator.models.layers.ops import TORCH
 
 T = torch.from_numpy
 

@@ -14,7 +14,8 @@ from aleator.models.layers.feed_forward import Dense, DenseAndExperts, feed_forw
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import Norm, as_it_is
-from aleator.models.layers.ops import Activations, Attending, Residual, TorchOps
+from aleator.models.layers.operands import Activations, Attending, Residual
+from aleator.models.layers.ops import TorchOps
 from aleator.models.layers.parts import Attention, Latent
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.per_layer import EmbeddingPart

@@ -24,7 +24,7 @@ from aleator.models.layers.feed_forward import FeedForwardLayer
 from aleator.models.layers.layer import Layer, LayerWeights
 from aleator.models.layers.linear import DTYPES, Embedding, Linear
 from aleator.models.layers.norms import as_it_is
-from aleator.models.layers.ops import Activations, Sum
+from aleator.models.layers.operands import Activations, Sum
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.per_layer import TokenEmbeddings
 from aleator.models.layers.recurrent import (

@@ -25,7 +25,7 @@ from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.layer_source import Matrix, matrix_of
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import Norm, as_it_is
-from aleator.models.layers.ops import (
+from aleator.models.layers.operands import (
     Activations,
     Attending,
     Chosen,
@@ -35,8 +35,8 @@ from aleator.models.layers.ops import (
     Routed,
     Router,
     Sum,
-    TorchOps,
 )
+from aleator.models.layers.ops import TorchOps
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.recurrent_parts import HeadSpace
 from aleator.models.layers.rotary import Rotary

@@ -19,7 +19,8 @@ from aleator.models.kernels import norms, routing
 from aleator.models.kernels.norms import RowNorm
 from aleator.models.kernels.product import product
 from aleator.models.layers.norms import as_it_is
-from aleator.models.layers.ops import TORCH, Residual
+from aleator.models.layers.operands import Residual
+from aleator.models.layers.ops import TORCH
 from aleator.models.layers.parts import FeedForward
 from aleator.models.triton_ops import TritonLinear, TritonOps
 from aleator.models.triton_stacks import Stacked

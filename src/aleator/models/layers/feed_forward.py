@@ -9,7 +9,8 @@ import torch
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import Norm, as_it_is
-from aleator.models.layers.ops import Activations, Residual, TorchOps
+from aleator.models.layers.operands import Activations, Residual
+from aleator.models.layers.ops import TorchOps
 from aleator.models.layers.parts import FeedForward, Mixture
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.recurrent_parts import FeedForwardAlone

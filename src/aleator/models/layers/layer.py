@@ -10,7 +10,8 @@ import torch
 
 from aleator.models.layers.layer_source import LayerSource, Matrix
 from aleator.models.layers.linear import Embedding, Linear, as_stored, linear, read_rows, tensor
-from aleator.models.layers.ops import TORCH, Activations, TorchOps
+from aleator.models.layers.operands import Activations
+from aleator.models.layers.ops import TORCH, TorchOps
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.stored import stored_weight
 

@@ -10,7 +10,7 @@ import torch
 
 from aleator.models.config import present
 from aleator.models.layers.norms import as_it_is
-from aleator.models.layers.ops import Activations, Residual
+from aleator.models.layers.operands import Activations, Residual
 from aleator.models.layers.parts import TABLE, LayerEmbedding, LayerEmbeddings
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from aleator.models.layers.feed_forward import FeedForwardAfterState
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import Norm, as_it_is
-from aleator.models.layers.ops import Activations, Residual
+from aleator.models.layers.operands import Activations, Residual
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.recurrent_parts import (
     DeltaNet,
