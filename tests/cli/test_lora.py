@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from aleator import load
+from aleator.cli.serve import options_of_loading
 from aleator.core.errors import ParameterError
 from aleator.models.hub.bundled import bundled_model
 from tests.cli.conftest import Command
@@ -55,6 +56,26 @@ def test_a_type_without_adapters_is_refused(aleator: Command, tmp_path: Path) ->
         load(adapter_type="f16")
     with pytest.raises(ParameterError, match=told):
         load(adapters={}, adapter_type="f16")
+
+
+def test_a_type_for_several_models_is_for_those_with_adapters(
+    aleator: Command, tmp_path: Path
+) -> None:
+    file = tmp_path / "file.toml"
+    words = ("serve", "--lora-type", "f16", "-m", "none")  # a name that is checked last
+    file.write_text("[a]\npath = 'x'\n[b]\npath = 'x'\nadapters = { c = 'c.gguf' }")
+    for more in ((), ("--lora", "d.gguf")):
+        assert "model='none'" in aleator(*words, "--models", str(file), *more).err
+    file.write_text("[a]\npath = 'x'\n[b]\npath = 'x'\nadapters = {}")
+    result = aleator(*words, "--models", str(file))
+    assert (result.code, "--lora-type f16 rounds adapters, and no model" in result.err) == (2, True)
+    plain, own = {"n_ctx": 8}, {"adapters": (("c", "c.gguf", 0.0),)}
+    given = {"adapter_type": "f16"}
+    assert options_of_loading(given, plain) == plain
+    assert options_of_loading(given, own) == given | own
+    assert options_of_loading(given | own, plain) == given | own | plain
+    assert options_of_loading(given | own, {"adapters": ()}) == {"adapters": ()}
+    assert options_of_loading({}, given) == given  # the model's own, which loading refuses
 
 
 def test_a_server_of_several_models_rounds_those_of_one(tmp_path: Path) -> None:

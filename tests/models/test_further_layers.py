@@ -11,7 +11,7 @@ import pytest
 from aleator.core.errors import FileFormatError
 from aleator.models import open_weights
 from aleator.models.directory import Directory
-from aleator.models.draft_head import MTP
+from aleator.models.draft_head import MTP, head_bytes
 from aleator.models.weights import layer_of
 from tests.models.check_converted import converted
 from tests.models.check_dense import renamed
@@ -85,6 +85,29 @@ def test_a_quantised_further_layer_is_read_when_asked_for(
     further = {name: weights.stored(name) for name in read[before:]}
     assert sorted(further) == sorted(weights.further)
     assert "F8_E4M3" in {each.type for each in further.values()}
+
+
+def test_of_several_further_layers_the_first_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from safetensors.torch import save_file
+
+    tensors = write_mtp_directory(tmp_path, "glm4moe")
+    wanted = head_bytes(MTP, Path, open_weights(tmp_path), 3)
+    at, after = "model.layers.4.", "model.layers.5."
+    more = {n.replace(at, after): 2 * each for n, each in tensors.items() if n.startswith(at)}
+    save_file(tensors | more, tmp_path / "model.safetensors")
+    renamed(tmp_path, lambda fields: fields.update(num_nextn_predict_layers=2))
+    decoder = target(tmp_path)
+
+    def refused(_: Directory, name: str, tensor: Any) -> Any:
+        assert layer_of(name) == 4
+        return tensor
+
+    monkeypatch.setattr(Directory, "made", refused)
+    assert len(decoder.weights.further) == 2 * len(more)
+    assert head_bytes(MTP, Path, decoder.weights, 3) == wanted
+    head_of(MTP, decoder)
 
 
 def test_a_converted_directory_is_without_further_layers(tmp_path: Path) -> None:

@@ -127,13 +127,22 @@ def serve_models(
     loading = loading_options(arguments, keep_prompts=True)
     find = partial(located, token=arguments.hf_token, offline=arguments.offline)
     entries: list[Any] = []
-    for found in found_models(str(options.models), OF_A_MODEL):
+    models = found_models(str(options.models), OF_A_MODEL)
+    if "adapter_type" in loading and not any(
+        {**loading, **each.options}.get("adapters") for each in models
+    ):
+        raise ParameterError(
+            "adapter_type",
+            f"--lora-type {loading['adapter_type']} rounds adapters, and no model has any: give --lora, or "
+            "adapters in the file of --models, too, or leave --lora-type out",
+        )
+    for found in models:
         group = partial(those, found.options)
         try:
             entry = server_module("listed").entry_of(
                 found.name,
                 found.path,
-                model=loading | group((*MODEL_OPTIONS, *LOADED)),
+                model=options_of_loading(loading, found.options),
                 engine=engine_options | group(ENGINE),
                 defaults=defaults | group(REQUESTS),
                 options=options.replace(**group(OF_ONE_MODEL)),
@@ -174,6 +183,14 @@ def serve(
             service: Service = service_of(model, engine, options, defaults)
             where = running.address(options, listening)
             running.serve(service, listening, lambda: announced(service, where), metrics)
+
+
+def options_of_loading(loading: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """One model's options of loading: its own, and the command line's, --lora-type only if it has adapters."""
+    made = {**loading, **those(own, (*MODEL_OPTIONS, *LOADED))}
+    if not made.get("adapters") and "adapter_type" not in own:
+        made.pop("adapter_type", None)
+    return made
 
 
 def those(given: Mapping[str, Any], parameters: Iterable[Parameter]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from aleator.models.layers.native_layers import add_attention
 from aleator.models.layers.stored import stored_weight
 from aleator.models.native_decoder import NativeDecoder
 from aleator.models.sizes import cache_of_layers
-from aleator.models.weights import Weights
+from aleator.models.weights import Weights, layer_of
 
 MTP, BUNDLED = "mtp", "bundled"
 """Values of ``model_draft`` that name the layer in the model's own file, and the bundled model's head."""
@@ -406,7 +406,8 @@ def head_bytes(name: str, find: Callable[[str], Path], model: Weights, n_texts: 
     if name == MTP:  # its tensors are the model's
         if model.architecture.name not in MTP_ARCHITECTURES:
             return 0
-        size = sum(model.stored(each).data.size for each in model.further)
+        n = model.config.n_layers
+        size = sum(model.stored(each).data.size for each in model.further if layer_of(each) == n)
         config = _one_layer(model.config)
     else:
         path = bundled_head() if name == BUNDLED else find(name)
