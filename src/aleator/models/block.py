@@ -194,7 +194,7 @@ class LatentHeads:
 
     Attributes:
         norm: norm of the compressed keys and values.
-        key_up: makes the first part of compressed queries what it is with compressed keys; None: is not needed.
+        key_up: its product with queries' first parts goes with compressed keys; None: keys are not compressed.
         values_in_keys: how many first channels of the keys are the values; 0: values are separate.
     """
 

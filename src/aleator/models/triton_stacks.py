@@ -61,6 +61,6 @@ class HeadMatrices:
 
         ``beside``: what the same launch finishes.
         """
-        rows, t = self.stacked.parts, len(x)
-        chosen, to = self.numbers[:t].view(-1, 1), out.flatten(0, 1)
-        product_of_few(rows, x.flatten(0, 1), chosen=chosen, out=to, beside=beside)
+        chosen, to = self.numbers[: len(x)].view(-1, 1), out.flatten(0, 1)
+        rows = x.flatten(0, 1)
+        product_of_few(self.stacked.parts, rows, chosen=chosen, out=to, beside=beside)

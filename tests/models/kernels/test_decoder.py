@@ -25,6 +25,7 @@ from aleator.models import build_decoder, open_weights
 from tests.models.prequantised import fp8, gptq, nf4, write_quantised
 
 GEMMA4: Any = MODELS["gemma4"]
+MISTRAL4: Any = MODELS["mistral4"]
 SPECS = {
     **MODELS,
     "gemma4-layer-embeddings": replace(GEMMA4, gemma4=replace(GEMMA4.gemma4, per_layer=32)),
@@ -33,6 +34,17 @@ SPECS = {
         gemma4=replace(GEMMA4.gemma4, experts=(4, 256)),
         meta={**GEMMA4.meta, "expert_used_count": 2},
     ),
+    "mistral4-growing": replace(
+        MISTRAL4,
+        meta={
+            **MISTRAL4.meta,
+            "attention.temperature_scale": 0.7,
+            "attention.temperature_length": 2,
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 4.0,
+            "rope.scaling.original_context_length": 2,
+        },
+    ),
 }
 CASES = [
     ("llama", "Q4_K", "f16", "f16"),
@@ -40,6 +52,7 @@ CASES = [
     ("olmo2", "F16", "f16", "f16"),
     ("deepseek2", "Q8_0", "f32", "f32"),
     ("deepseek2", "BF16", "q8_0", "f16"),
+    ("mistral4-growing", "Q8_0", "f16", "f16"),
     ("mpt", "Q5_0", "f16", "f16"),
     ("gpt-oss", "MXFP4", "f16", "f16"),
     ("gpt2", "F16", "f16", "f16"),

@@ -227,52 +227,16 @@ def test_heads_beside_products(capability: int, kind: str, cache: str, size: int
     forms = (
         (128, 576, "", False, True, 0, 1.0, "", 0, 8, 1024, 0, 576, False, 64, 0, 576, 512),
         (
-            1,
-            576,
-            "rms",
-            False,
-            True,
-            block,
-            0.125,
-            cache,
-            size,
-            8,
-            1024,
-            log,
-            512,
-            False,
-            576,
-            0,
-            512,
-            0,
+            1, 576, "rms", False, True, block, 0.125, cache, size, 8, 1024, log, 512, False, 576, 0, 512, 0,
         ),
-    )
+    )  # fmt: skip
     data = {"q8_0": "*u8", "f16": "*fp16", "bf16": "*i16"}[cache]
     sides = (None, None, None, None), ("*fp32", None, data, "*fp16" if cache == "q8_0" else data)
+    sources = "*fp32", "i32", "i32", None, "i32", "i32"
     groups = tuple(
-        (
-            "*fp32",
-            *side[:2],
-            "fp32",
-            *side[2:],
-            *["i32"] * 6,
-            "*fp32",
-            "i32",
-            "i32",
-            None,
-            "i32",
-            "i32",
-        )
-        for side in sides
+        ("*fp32", *side[:2], "fp32", *side[2:], *["i32"] * 6, *sources) for side in sides
     )
     arguments = groups, "*fp32", "*i64", None, "i32"
     shape = Constants(((32, 32, True, False, 1),))
-    products(
-        capability,
-        [kind],
-        1,
-        8,
-        "",
-        weighs="output",
-        beside=(("i32", arguments), Constants(forms), shape),
-    )
+    beside = ("i32", arguments), Constants(forms), shape
+    products(capability, [kind], 1, 8, "", weighs="output", beside=beside)

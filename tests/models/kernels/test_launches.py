@@ -58,6 +58,7 @@ class Launches(TorchDispatchMode):  # type: ignore[no-untyped-call]
         ("mpt", "Q5_0", "f16", 6),
         ("minicpm3", "Q8_0", "f16", 8),
         ("mistral4", "Q8_0", "f16", 10),
+        ("mistral4-growing", "Q8_0", "f16", 11),
         ("deepseek2", "BF16", "q8_0", 10),
         ("gemma2", "Q8_0", "f16", 6),
         ("olmo2", "F16", "f16", 6),

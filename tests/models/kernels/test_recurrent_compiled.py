@@ -40,7 +40,7 @@ USUAL: dict[str, tuple[Any, int, dict[str, Any]]] = {
     ),
     "delta": (
         recurrent._delta_rule, 4,
-        {"DIM": 128, "DIM_V": 128, "SHARED": 2, "TILED": False, "CHANNELS": False, "ROWS": 16},
+        {"DIM": 128, "DIM_V": 128, "SHARED": 2, "TILED": False, "CHANNELS": False, "ROWS": 8},
     ),
     "delta with rates": (
         recurrent._delta_rule, 4,
@@ -49,7 +49,7 @@ USUAL: dict[str, tuple[Any, int, dict[str, Any]]] = {
     ),
     "delta by channels": (
         recurrent._delta_rule, 4,
-        {"DIM": 128, "DIM_V": 128, "SHARED": 1, "TILED": False, "CHANNELS": True, "ROWS": 16},
+        {"DIM": 128, "DIM_V": 128, "SHARED": 1, "TILED": False, "CHANNELS": True, "ROWS": 8},
     ),
     "few tokens": (
         recurrent._convolve, 4,

@@ -312,7 +312,7 @@ def delta_rule(
     """
     (t, heads, dim_v), (key_heads, dim) = v.shape, q.shape[1:]
     y = torch.empty((t, heads, dim_v), dtype=torch.float32, device=v.device)
-    rows = _block(heads * dim_v, 16)
+    rows = _block(heads * dim_v, 16 if unit_eps is None else 8)  # more would not fit into registers
     _delta_rule[(triton.cdiv(heads * dim_v, rows), len(runs.sources))](
         q, k, v, beta, decay, bias, a, unit_eps, kept, y, runs,
         q.stride(0), k.stride(0), v.stride(0), beta.stride(0),

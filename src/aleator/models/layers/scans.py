@@ -25,9 +25,8 @@ class Scanned(NamedTuple):
 class Deltas(NamedTuple):
     """Inputs of a delta rule."""
 
-    qk: (
-        torch.Tensor
-    )  # queries and keys, float32 [T, 2 * key heads * D], which become of unit length
+    # Queries and keys, float32 [T, 2 * key heads * D], side by side; they become of unit length.
+    qk: torch.Tensor
     v: torch.Tensor  # values [T, H, Dv]
     beta: torch.Tensor  # [T, H]
     decay: torch.Tensor  # [T, H], or [T, H * D] with a decay for each channel
