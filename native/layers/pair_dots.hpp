@@ -1,7 +1,7 @@
-// Rows of W in BF16 by AVX512-BF16, whose instruction takes the products of a
-// pair one after the other, each rounded with its addend at once, and counts subnormal numbers as
-// 0.  Where weights are 0 or at least 2^-60 nothing is subnormal: rows are looked through
-// meanwhile. Included by linear.isa.cpp only.
+// Rows of W in BF16 by AVX512-BF16, whose instruction takes the products of a pair one after the
+// other, each rounded with its addend at once, and counts subnormal numbers as 0.  Where weights
+// are 0 or at least 2^-60 nothing is subnormal: rows are looked through meanwhile. Included by
+// linear.isa.cpp only.
 #pragma once
 
 #include "layers/linear.hpp"
