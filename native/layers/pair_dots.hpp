@@ -70,7 +70,8 @@ template <int T, bool looks>
                                                     const Asking& asking, const uint16_t* x,
                                                     int64_t stride, float* y, int64_t y_stride) {
   constexpr uint16_t enough = 2 * 0x2180 - 1;  // 2^-60
-  const bool alone = looks && one_after_another(T, 4, T * w.in * int64_t(sizeof *x));
+  const bool alone =
+      looks && from_memory(w) && one_after_another(T, 4, T * w.in * int64_t(sizeof *x));
   for (; row + tile_rows <= end; row += tile_rows) {
     const uint8_t* const rows = w.data + row * w.row_bytes;
     __m512i least = _mm512_set1_epi16(-1);
