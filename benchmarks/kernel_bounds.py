@@ -8,7 +8,8 @@ are not taken, for the ports of the processor that it models. Figures are per Ki
 "addresses" are cycles of the busiest port, "issue" the micro-operations over how many begin in a cycle. Times
 are those of the built module, on one thread: with a matrix in the second-level cache, and with 160 MB. The
 bound is memory where two threads would take over 1.2 times --plain-read GB/s from their caches, what takes most
-cycles where they would take less than it, and both between.
+cycles where they would take less than it, and both between. Rows of floats are counted side by side, as they
+are read from the cache; from memory they are read one after another.
 """
 
 from __future__ import annotations
@@ -37,7 +38,11 @@ BLOCKS = {
     "Q6_K": "sixteens", "IQ4_XS": "iq4_xs",
 }  # fmt: skip
 """Kernels of AVX-512; with AVX2 all large blocks have one."""
-FLOATS = {"F32": "ReadF32", "F16": "ReadF16", "BF16": "ReadPairs"}
+FLOATS = {
+    "F32": "times_few<ReadF32, 1>",
+    "F16": "times_few<ReadF16, 1>",
+    "BF16": "times_few<ReadPairs, 1>",
+}
 STEPS = {"F32": 4 * 16 * 4, "F16": 4 * 32 * 2, "BF16": 4 * 32 * 2}
 """Bytes of a step of four rows."""
 SETS = {"v3": "AVX2", "v4": "AVX-512"}
@@ -52,15 +57,12 @@ def step_bytes(kind: str) -> int:
 def source(isa: str, floats: bool) -> str:
     """A unit with pointers to the kernels, by type."""
     if floats:
-        file, arguments = "linear", "const Weights&, int64_t, int64_t, const float*, float*"
-        kernels = {kind: f"times_one<{read}>" for kind, read in FLOATS.items()}
+        kernels = FLOATS | ({"BF16": "dots<1, true>"} if isa == "v4" else {})
     else:
-        file, arguments = "block_few", "const FewTile&"
         own = {k: v if isa == "v4" or v == "small" else "large" for k, v in BLOCKS.items()}
         kernels = {kind: f"few_{kernel}<Block{kind}, 1>" for kind, kernel in own.items()}
-    pointers = [
-        f'extern "C" {{ void (*kernel_{k})({arguments}) = {f}; }}' for k, f in kernels.items()
-    ]
+    file = "linear" if floats else "block_few"
+    pointers = [f'extern "C" {{ auto* kernel_{kind} = {name}; }}' for kind, name in kernels.items()]
     return "\n".join(
         [f'#include "layers/{file}.isa.cpp"', "namespace aleator::ALEATOR_ISA {", *pointers, "}"]
     )
@@ -154,7 +156,7 @@ def speeds() -> dict[str, list[float]]:
     found = {}
     for kind in (*BLOCKS, *FLOATS):
         of, columns = TENSOR_TYPES[kind], 2048
-        near, far = (round(n / (columns / of.block * of.size) / 8) * 8 for n in (700e3, 4e6))
+        near, far = (round(n / (columns / of.block * of.size) / 8) * 8 for n in (450e3, 4e6))
         found[kind] = [speed(kind, near, columns, 1), speed(kind, far, columns, 40)]
     return found
 

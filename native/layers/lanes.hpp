@@ -244,12 +244,11 @@ class Asking {
     const int64_t bytes = tile * row_bytes_;
     const BlockShape shape = block_shape(w.type);
     const bool large = shape.elements == 256;
-    // Up to how many tokens memory is fastest asked for in its own order, a little ahead, but no
+    // Up to so many tokens memory is fastest asked for in its own order, a little ahead, but no
     // less than a tile, whose rows are read side by side (docs/performance.md).
-    const int64_t in_order = lanes == 16 && single(w.type)     ? 6
-                             : lanes == 8 && in_blocks(w.type) ? INT64_MAX
-                             : lanes == 8 || in_blocks(w.type) ? lanes > 4
-                                                               : 0;
+    int64_t in_order = 0;
+    if (lanes == 16) in_order = single(w.type) ? 6 : in_blocks(w.type) ? 1 : 0;
+    if (lanes == 8) in_order = in_blocks(w.type) ? INT64_MAX : 1;
     if (tokens <= in_order && bytes <= most_in_order) {
       ahead_ = bytes > ahead_in_order ? bytes : ahead_in_order, apart_ = large ? shape.bytes : 64,
       along_ = tile;

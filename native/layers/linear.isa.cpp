@@ -125,8 +125,9 @@ template <class Read, int T>
 [[gnu::noinline]] static void times_few(const Weights& w, int64_t row, int64_t end, const Input& in,
                                         float* y, int64_t y_stride) {
   const Asking asking(w, tile_rows, T);
-  const bool alone = (lanes == 8 && !scaled(Read::type)) ||
-                     one_after_another(T, 2, T * w.in * int64_t(sizeof(float)));
+  const bool alone =
+      lanes == 8 ? !scaled(Read::type) && (T > 1 || from_memory(w))
+                 : from_memory(w) && one_after_another(T, 2, T * w.in * int64_t(sizeof(float)));
   for (; row + tile_rows <= end; row += tile_rows) {
     const uint8_t* const rows = w.data + row * w.row_bytes;
     v16 total[T][tile_rows];

@@ -1,7 +1,7 @@
-// Rows of W in BF16 by AVX512-BF16, whose instruction takes the products of a
-// pair one after the other, each rounded with its addend at once, and counts subnormal numbers as
-// 0.  Where weights are 0 or at least 2^-60 nothing is subnormal: rows are looked through
-// meanwhile. Included by linear.isa.cpp only.
+// Rows of W in BF16 by AVX512-BF16, whose instruction takes the products of a pair one after the
+// other, each rounded with its addend at once, and counts subnormal numbers as 0.  Where weights
+// are 0 or at least 2^-60 nothing is subnormal: rows are looked through meanwhile. Included by
+// linear.isa.cpp only.
 #pragma once
 
 #include "layers/linear.hpp"
@@ -70,7 +70,8 @@ template <int T, bool looks>
                                                     const Asking& asking, const uint16_t* x,
                                                     int64_t stride, float* y, int64_t y_stride) {
   constexpr uint16_t enough = 2 * 0x2180 - 1;  // 2^-60
-  const bool alone = looks && one_after_another(T, 4, T * w.in * int64_t(sizeof *x));
+  const bool alone =
+      looks && from_memory(w) && one_after_another(T, 4, T * w.in * int64_t(sizeof *x));
   for (; row + tile_rows <= end; row += tile_rows) {
     const uint8_t* const rows = w.data + row * w.row_bytes;
     __m512i least = _mm512_set1_epi16(-1);
