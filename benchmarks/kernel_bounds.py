@@ -57,7 +57,7 @@ def step_bytes(kind: str) -> int:
 def source(isa: str, floats: bool) -> str:
     """A unit with pointers to the kernels, by type."""
     if floats:
-        kernels = FLOATS | ({"BF16": "dots<1, true>"} if isa == "v4" else {})
+        kernels = FLOATS
     else:
         own = {k: v if isa == "v4" or v == "small" else "large" for k, v in BLOCKS.items()}
         kernels = {kind: f"few_{kernel}<Block{kind}, 1>" for kind, kernel in own.items()}

@@ -293,7 +293,8 @@ static void product_of_pairs(const Weights& w, int64_t begin, int64_t end, const
   Input in = x;
   in.x = x.pairs.floats, in.stride = x.pairs.stride;
 #if defined(ALEATOR_ISA_v4)
-  if (x.pairs.halves) begin = product_by_dots(w, begin, end, x.pairs, x.tokens, y, y_stride);
+  if (x.pairs.halves && (x.tokens > 1 || from_memory(w)))
+    begin = product_by_dots(w, begin, end, x.pairs, x.tokens, y, y_stride);
 #endif
   product<ReadPairs>(w, begin, end, in, y, y_stride);
 }
