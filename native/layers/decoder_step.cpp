@@ -226,9 +226,11 @@ void DecoderStep::gate(int thread, const DecoderLayer& l, const Input& x, int64_
   const auto rows_of = [&](const Weights& w) {
     return products_.adapters().rows_per_unit(w, tokens);
   };
-  const int64_t rows =
-      gated ? units_in_turn(tokens) * std::min(rows_of(l.gate), rows_of(l.up)) : rows_of(l.gate);
   const int64_t ff = l.gate.out;
+  const int64_t unit = gated ? std::min(rows_of(l.gate), rows_of(l.up)) : rows_of(l.gate);
+  // Two pieces for each thread at least.
+  const int64_t most = std::max<int64_t>(ff / (2 * unit * products_.pool().size()), 1);
+  const int64_t rows = unit * (gated ? std::min(units_in_turn(tokens), most) : 1);
   products_.pool().split_pieces(thread, ff, rows, [&](int64_t begin, int64_t end) {
     products_.product(thread, 0, l.gate, begin, end, x, gate_.data());
     if (gated) products_.product(thread, 1, l.up, begin, end, x, up_.data());
