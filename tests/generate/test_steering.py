@@ -15,6 +15,7 @@ from aleator.engine.engine_core import count_used_cells
 from aleator.engine.replay import Record, differences, make_again
 from aleator.generate import Batch
 from aleator.generate.logprobs import log_softmax
+from aleator.generate.speculative import Speculation
 from aleator.generate.steering import Guidance, ReasoningBudget, _sentence_ended, _whole
 from tests.chat import templates
 
@@ -266,7 +267,7 @@ def test_what_guidance_cannot_do(model: LanguageModel) -> None:
             engine.submit("a", guidance_scale=2.0, negative_prompt=[5] * 50, max_tokens=3)
 
 
-def test_guidance_in_an_engine(model: LanguageModel) -> None:
+def test_guidance_in_an_engine(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {"guidance_scale": 1.5, "negative_prompt": "JULIET: O", **OPTIONS}
     long = "First Citizen:\nBefore we proceed any further, hear me speak.\n\n" * 4
     wanted: list[tuple[str, dict[str, Any]]] = [
@@ -293,9 +294,10 @@ def test_guidance_in_an_engine(model: LanguageModel) -> None:
         loop.context.cache.check()
         assert engine.stats.cells_reserved == 0
         assert count_used_cells(loop.context.cache, range(5)) == 0
-    tries = (model.generate(long, **wanted[5][1]) for _ in range(20))
-    guessed = next(one for one in tries if one.stats.draft_n)  # where guesses paid by the clock
+    monkeypatch.setattr(Speculation, "n_guesses", lambda _, room, *others: min(room, 3))
+    guessed = model.generate(long, **wanted[5][1])
     assert guessed.tokens == alone[5].tokens
+    assert guessed.stats.draft_n
 
 
 def test_a_long_negative_prompt_leaves_less_room(model: LanguageModel) -> None:
