@@ -4,8 +4,8 @@
 // linear.isa.cpp only.
 #pragma once
 
+#include "layers/float_tiles.hpp"
 #include "layers/linear.hpp"
-#include "layers/tile_sums.hpp"
 
 #if defined(ALEATOR_ISA_v4)
 namespace aleator::ALEATOR_ISA {
@@ -34,33 +34,42 @@ template <int R, int T, bool looks>
   }
 }
 
-// R rows times T tokens of x, of `stride`; `ask(r, bytes)` asks for memory.
+// Adds n elements of R rows times T tokens of x, of `stride`, to `from`, or to zeros; `ask(bytes)`
+// asks for memory.
 template <int R, int T, bool looks, class Ask>
 [[ALEATOR_BF16, gnu::always_inline]] static inline void dots_of_rows(
-    const Weights& w, const uint8_t* rows, const uint16_t* x, int64_t stride, Ask&& ask,
-    v16 (*total)[tile_rows], __m512i& least) {
-  const int64_t whole = w.in / 32 * 32;
+    const uint8_t* rows, int64_t row_bytes, int64_t n, const uint16_t* x, int64_t stride, Ask&& ask,
+    const v16 (*from)[R], v16 (*total)[R], __m512i& least) {
+  const int64_t whole = n / 32 * 32;
   __m512 sums[T][R] = {};
+  const auto each_sum = [&](auto&& f) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+    for (int t = 0; t < T; t++)
+#pragma GCC unroll 4
+      for (int r = 0; r < R; r++) f(t, r);
+  };
+  if (from) each_sum([&](int t, int r) { sums[t][r] = from[t][r].part[0]; });
   __m512i weights[R];
   for (int64_t i = 0; i < whole; i += 32) {
+    ask(2 * i);
 #pragma GCC unroll 4
-    for (int r = 0; r < R; r++) {
-      if (looks) ask(r, 2 * i);
-      weights[r] = load_as<__m512i>(rows + r * w.row_bytes + 2 * i);
-    }
+    for (int r = 0; r < R; r++) weights[r] = load_as<__m512i>(rows + r * row_bytes + 2 * i);
     add_dots<R, T, looks>(weights, x + i, stride, sums, least);
   }
-  if (whole < w.in) {
-    const auto there = __mmask32((uint64_t(1) << (w.in - whole)) - 1);
+  if (whole < n) {
+    const auto there = __mmask32((uint64_t(1) << (n - whole)) - 1);
 #pragma GCC unroll 4
     for (int r = 0; r < R; r++)
-      weights[r] = _mm512_maskz_loadu_epi16(there, rows + r * w.row_bytes + 2 * whole);
+      weights[r] = _mm512_maskz_loadu_epi16(there, rows + r * row_bytes + 2 * whole);
     add_dots<R, T, looks>(weights, x + whole, stride, sums, least);
   }
-#pragma GCC unroll 8
-  for (int t = 0; t < T; t++)
-#pragma GCC unroll 4
-    for (int r = 0; r < R; r++) total[t][r].part[0] = sums[t][r];
+  each_sum([&](int t, int r) { total[t][r].part[0] = sums[t][r]; });
+}
+
+// Whether a weight was too small.
+[[ALEATOR_BF16]] static inline bool any_small(__m512i least) {
+  constexpr uint16_t enough = 2 * 0x2180 - 1;  // 2^-60
+  return _mm512_cmplt_epu16_mask(least, _mm512_set1_epi16(enough));
 }
 
 // Rows in fours times T tokens of x, of `stride`; the first row that is left, or of the first four
@@ -69,7 +78,6 @@ template <int T, bool looks>
 [[ALEATOR_BF16, gnu::noinline]] static int64_t dots(const Weights& w, int64_t row, int64_t end,
                                                     const Asking& asking, const uint16_t* x,
                                                     int64_t stride, float* y, int64_t y_stride) {
-  constexpr uint16_t enough = 2 * 0x2180 - 1;  // 2^-60
   const bool alone =
       looks && from_memory(w) && one_after_another(T, 4, T * w.in * int64_t(sizeof *x));
   for (; row + tile_rows <= end; row += tile_rows) {
@@ -79,26 +87,52 @@ template <int T, bool looks>
     if (alone) {
       for (int r = 0; r < tile_rows; r++) {
         const uint8_t* const own = rows + r * w.row_bytes;
-        v16 one[T][tile_rows];
+        v16 one[T][1];
         dots_of_rows<1, T, looks>(
-            w, own, x, stride, [&](int, int64_t i) { __builtin_prefetch(own + onward + i, 0, 3); },
-            one, least);
+            own, 0, w.in, x, stride, [&](int64_t i) { __builtin_prefetch(own + onward + i, 0, 3); },
+            nullptr, one, least);
 #pragma GCC unroll 8
         for (int t = 0; t < T; t++) total[t][r] = one[t][0];
       }
     } else {
       const Asked asked = asking(row);
       dots_of_rows<tile_rows, T, looks>(
-          w, rows, x, stride,
-          [&](int r, int64_t i) {
-            __builtin_prefetch(asked.first + r * asked.apart + asked.along * i, 0, 2);
+          rows, w.row_bytes, w.in, x, stride,
+          [&](int64_t i) {
+#pragma GCC unroll 4
+            for (int r = 0; r < tile_rows && looks; r++)
+              __builtin_prefetch(asked.first + r * asked.apart + asked.along * i, 0, 2);
           },
-          total, least);
+          nullptr, total, least);
     }
-    if (looks && _mm512_cmplt_epu16_mask(least, _mm512_set1_epi16(enough))) break;
+    if (looks && any_small(least)) break;
     finish<tile_rows, T>(total, w.bias ? w.bias + row : nullptr, y + row, y_stride);
   }
   return row;
+}
+
+// A chunk of a tile, whose sums wait for the next one; where the rows end, their results.
+template <int T, bool looks>
+[[ALEATOR_BF16, gnu::noinline]] static void dots_of_chunk(const Chunk& of, const uint8_t* next,
+                                                          const uint8_t* last, const uint16_t* x,
+                                                          int64_t stride, v16 (*waiting)[tile_rows],
+                                                          __m512i& least, const float* bias,
+                                                          float* y, int64_t y_stride) {
+  v16 total[T][tile_rows];
+  dots_of_rows<tile_rows, T, looks>(
+      of.rows, of.row_bytes, of.n, x, stride,
+      [&](int64_t) {
+        if (next >= last) return;
+        __builtin_prefetch(next, 0, 2);
+        __builtin_prefetch(next + 64, 0, 2);
+        next += 128;
+      },
+      of.begins ? nullptr : waiting, total, least);
+  if (of.ends) return finish<tile_rows, T>(total, bias, y, y_stride);
+#pragma GCC unroll 8
+  for (int t = 0; t < T; t++)
+#pragma GCC unroll 4
+    for (int r = 0; r < tile_rows; r++) waiting[t][r] = total[t][r];
 }
 
 }  // namespace aleator::ALEATOR_ISA
