@@ -86,6 +86,19 @@ def test_one_small_weight_is_not_taken_for_zero(row: int, column: int) -> None:
     check(tiny, np.full((9, 64), 1, np.float32), (1, 4, 9))
 
 
+@pytest.mark.parametrize("n", [2048, 2050, 3072, 4100])
+@pytest.mark.parametrize("small", [None, (0, 0), (5, 2049), (17, 1030)])
+def test_long_rows_and_many_tokens_are_the_reference(n: int, small: tuple[int, int] | None) -> None:
+    """Whole rows and chunks, several groups of tokens; a weight too small in each chunk."""
+    rng = np.random.default_rng(n)
+    bits = halves(rng.standard_normal((19, n)).astype(np.float32))
+    if small is not None:
+        bits[:] &= 0x8000  # zeros
+        bits[small[0], min(small[1], n - 1)] = 0x0001
+    x = rng.standard_normal((150, n)).astype(np.float32)
+    check(bits, x, (7, 16, 132, 133, 150))
+
+
 def test_activations_are_rounded_as_torch_rounds_them() -> None:
     rng = np.random.default_rng(5)
     x = rng.integers(0, 2**32, (1, 4096)).astype(np.uint32).view(np.float32)
