@@ -37,7 +37,7 @@ BLOCKS = {
     "MXFP4": "small", "Q2_K": "sixteens", "Q3_K": "sixteens", "Q4_K": "six_bits", "Q5_K": "six_bits",
     "Q6_K": "sixteens", "IQ4_XS": "iq4_xs",
 }  # fmt: skip
-"""Kernels of AVX-512; with AVX2 all large blocks have one."""
+"""Kernels of AVX-512; with AVX2 all large blocks but IQ4_XS have one."""
 FLOATS = {
     "F32": "times_few<ReadF32, 1>",
     "F16": "times_few<ReadF16, 1>",
@@ -59,7 +59,9 @@ def source(isa: str, floats: bool) -> str:
     if floats:
         kernels = FLOATS
     else:
-        own = {k: v if isa == "v4" or v == "small" else "large" for k, v in BLOCKS.items()}
+        own = {
+            k: v if isa == "v4" or v in ("small", "iq4_xs") else "large" for k, v in BLOCKS.items()
+        }
         kernels = {kind: f"few_{kernel}<Block{kind}, 1>" for kind, kernel in own.items()}
     file = "linear" if floats else "block_few"
     pointers = [f'extern "C" {{ auto* kernel_{kind} = {name}; }}' for kind, name in kernels.items()]

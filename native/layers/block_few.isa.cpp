@@ -6,6 +6,8 @@
 #include "layers/lanes16.hpp"
 #if defined(ALEATOR_ISA_v4)
 #include "layers/block_few_vnni.hpp"
+#else
+#include "layers/block_few_pairs.hpp"
 #endif
 
 namespace aleator::ALEATOR_ISA {
@@ -270,9 +272,9 @@ static void few(const Weights& w, int64_t begin, int64_t end, const Rounded& x, 
       const FewTile of{w, row, rows, asking(row), x, t, y, y_stride};
       with_count<most_tokens>(next - t, [&](auto count) {
         if constexpr (Coded<B>) return few_coded<B>(of, count());
+        if constexpr (B::type == Stored::iq4_xs) return few_iq4_xs<B, count()>(of);
 #if defined(ALEATOR_ISA_v4)
         if constexpr (SixBits<B>) return few_six_bits<B, count()>(of);
-        if constexpr (B::type == Stored::iq4_xs) return few_iq4_xs<B, count()>(of);
         if constexpr (Sixteens<B>) return few_sixteens<B, count()>(of);
 #endif
         if constexpr (large<B>)
