@@ -26,7 +26,7 @@ struct WordOrders {
     for (int i = 0; i < 8; i++)
       for (int n = 0; n < 32; n++) of[i][n] = uint8_t(byte(i, n));
   }
-  __m256i operator[](int i) const { return in_order(load256(of[i])); }
+  __m256i operator[](int i) const { return load256(of[i]); }
 };
 static inline __m256i add_scaled(__m256i acc, __m256i pairs, __m256i scale) {
   return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, scale));
@@ -159,7 +159,7 @@ struct PairsOf<BlockQ2_K> {
       q[i / 2][i % 2] = eights(load256(rows[i / 2] + 16), load256(rows[i / 2] + 48), i % 2);
 #pragma GCC unroll 4
     for (int j = 0; j < 4; j++) {
-      const __m256i order = orders[j];
+      const __m256i order = in_order(orders[j]);
       const __m256i scale[2] = {_mm256_shuffle_epi8(own[0], order),
                                 _mm256_shuffle_epi8(own[1], order)};
 #pragma GCC unroll 2
@@ -233,7 +233,7 @@ struct PairsOf<BlockQ3_K> {
       const Half of[2] = {half(rows[0], n), half(rows[1], n)};
 #pragma GCC unroll 4
       for (int j = 0; j < 4; j++) {
-        const __m256i order = orders[4 * n + j];
+        const __m256i order = in_order(orders[4 * n + j]);
         const __m256i scale[2] = {_mm256_shuffle_epi8(own[0], order),
                                   _mm256_shuffle_epi8(own[1], order)};
 #pragma GCC unroll 2
