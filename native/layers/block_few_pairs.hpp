@@ -1,7 +1,7 @@
 // Products with few tokens of types of 256 elements: AVX2.  Included by block_few.isa.cpp only.
 //
-// Four rows side by side.  x is brought into order once for all of them, and scales of two rows are
-// taken apart in the halves of one vector.
+// x is brought into order once for four or eight rows, and scales of two rows are taken apart in
+// the halves of one vector.
 #pragma once
 
 #include "layers/block_dots.hpp"
@@ -121,9 +121,9 @@ static inline __m256i even_and_odd(__m256i words) {
 // A constant that GCC does not make again from numbers wherever it is used.
 static inline __m256i kept(__m256i v) { return in_order(v); }
 
-// What differs.  headers() has the scales of two rows, and add() adds 16 times their sums to those
-// of each row and token: numbers are multiplied where they stand in their bytes, and the scales are
-// multiplied by what is missing to 16.
+// What differs.  headers() has the scales of two rows, and add() makes 16 times the sums of each
+// row and token, which are 0 before: numbers are multiplied where they stand in their bytes, and
+// the scales are multiplied by what is missing to 16.
 template <class B>
 struct PairsOf {};
 
