@@ -37,7 +37,11 @@ BLOCKS = {
     "MXFP4": "small", "Q2_K": "sixteens", "Q3_K": "sixteens", "Q4_K": "six_bits", "Q5_K": "six_bits",
     "Q6_K": "sixteens", "IQ4_XS": "iq4_xs",
 }  # fmt: skip
-"""Kernels of AVX-512; with AVX2 all large blocks have one."""
+"""Kernels of AVX-512."""
+AVX2 = {
+    "Q2_K": "pairs", "Q3_K": "pairs", "Q4_K": "large", "Q5_K": "large", "Q6_K": "large",
+}  # fmt: skip
+"""Where AVX2's are others; those of pairs have loops within loops, and are only timed."""
 FLOATS = {
     "F32": "times_few<ReadF32, 1>",
     "F16": "times_few<ReadF16, 1>",
@@ -59,7 +63,7 @@ def source(isa: str, floats: bool) -> str:
     if floats:
         kernels = FLOATS
     else:
-        own = {k: v if isa == "v4" or v == "small" else "large" for k, v in BLOCKS.items()}
+        own = {k: v if isa == "v4" else AVX2.get(k, v) for k, v in BLOCKS.items()}
         kernels = {kind: f"few_{kernel}<Block{kind}, 1>" for kind, kernel in own.items()}
     file = "linear" if floats else "block_few"
     pointers = [f'extern "C" {{ auto* kernel_{kind} = {name}; }}' for kind, name in kernels.items()]
@@ -187,6 +191,9 @@ def main() -> None:
             "memory:", "bound by",
         )  # fmt: skip
         for kind, (near, far) in json.loads(done.stdout).items():
+            if isa == "v3" and AVX2.get(kind) == "pairs":
+                report.row(kind, *["-"] * 6, f"{near:.1f}", f"{far:.1f}", "-")
+                continue
             step = counted(loop_of(units[kind in FLOATS], kind), args.mca, args.cpu)
             per_kib = {key: value * 1024 / step_bytes(kind) for key, value in step.items()}
             most = max(("vector", "addresses", "issue"), key=per_kib.__getitem__)

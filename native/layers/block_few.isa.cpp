@@ -6,9 +6,16 @@
 #include "layers/lanes16.hpp"
 #if defined(ALEATOR_ISA_v4)
 #include "layers/block_few_vnni.hpp"
+#else
+#include "layers/block_few_pairs.hpp"
 #endif
 
 namespace aleator::ALEATOR_ISA {
+
+#if defined(ALEATOR_ISA_v4)
+template <class B>
+concept InPairs = false;
+#endif
 
 // Two rows of nibbles fill a vector, whose halves are elements 0 to 15, or 16 to 31, of rows k and
 // k + 4: the nibbles need not be brought into order.
@@ -259,7 +266,7 @@ static void few_coded(const FewTile& tile, int64_t tokens) {
 template <class B>
 static void few(const Weights& w, int64_t begin, int64_t end, const Rounded& x, float* y,
                 int64_t y_stride) {
-  constexpr int64_t tile = large<B> ? 4 : 8;
+  constexpr int64_t tile = large<B> && !InPairs<B> ? 4 : 8;
   // As many tokens at a time as registers hold, and no pass with one where another has four.
   const int64_t passes = (x.tokens + most_tokens - 1) / most_tokens;
   const Asking asking(w, tile, x.tokens);
@@ -270,10 +277,12 @@ static void few(const Weights& w, int64_t begin, int64_t end, const Rounded& x, 
       const FewTile of{w, row, rows, asking(row), x, t, y, y_stride};
       with_count<most_tokens>(next - t, [&](auto count) {
         if constexpr (Coded<B>) return few_coded<B>(of, count());
+        if constexpr (B::type == Stored::iq4_xs) return few_iq4_xs<B, count()>(of);
 #if defined(ALEATOR_ISA_v4)
         if constexpr (SixBits<B>) return few_six_bits<B, count()>(of);
-        if constexpr (B::type == Stored::iq4_xs) return few_iq4_xs<B, count()>(of);
         if constexpr (Sixteens<B>) return few_sixteens<B, count()>(of);
+#else
+        if constexpr (InPairs<B>) return few_pairs<B, count()>(of);
 #endif
         if constexpr (large<B>)
           few_large<B, count()>(of);
