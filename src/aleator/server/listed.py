@@ -19,8 +19,8 @@ from aleator.models.sizes import cache_of_layers
 from aleator.models.weights import Weights, open_weights
 from aleator.server.app import create_app
 from aleator.server.auth import Replays
+from aleator.server.entry import Entry, Loaded, Progress
 from aleator.server.options import ServerOptions
-from aleator.server.pool import Entry, Loaded, Progress
 from aleator.server.service import Service
 from aleator.server.telemetry import Metrics
 
