@@ -15,7 +15,6 @@ import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from time import monotonic, time
-from typing import Any
 
 import anyio.to_thread
 
@@ -121,8 +120,12 @@ class Pool:
         """The model of a request; ApiError where no model has the name."""
         if name in self._shared:
             models = _listing([each.name for each in self._shared[name]])
-            message = f"model={name!r:.80} is an adapter of {models}: give one of these, and adapters={name!r:.80}"
-            raise ApiError(404, message, "model", "model_not_found")
+            raise ApiError(
+                404,
+                f"model={name!r:.80} is an adapter of {models}: give one of these, and adapters={name!r:.80}",
+                "model",
+                "model_not_found",
+            )
         found = self.default if name is None else self.by_name.get(name)
         if found is None and self.options.any_model:
             found = self.default
