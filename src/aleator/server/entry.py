@@ -23,6 +23,12 @@ class Loaded:
     metrics: Metrics  # of this model alone
     app: ASGIApp  # answers its requests
     close: Callable[[], None]  # ends its engine, in another thread
+    changed: Callable[[], bool] = lambda: False  # whether its files have been written to meanwhile
+
+    @property
+    def usable(self) -> bool:
+        """Whether requests may use it: no error ended its engine, and its files are as they were."""
+        return not self.service.engine.closed and not self.changed()
 
 
 @dataclass(eq=False)
@@ -58,7 +64,7 @@ class Entry:
             self.loaded is not None
             and not self.leaving
             and self.progress is None
-            and not self.loaded.service.engine.closed  # after an error that it could not recover from
+            and self.loaded.usable
         )
 
     @property

@@ -234,7 +234,7 @@ class Pool:
             own = anyio.CapacityLimiter(1)
             needed = await anyio.to_thread.run_sync(entry.measure, limiter=own)
             async with self._turn:
-                if entry.loaded is not None and entry.loaded.service.engine.closed:
+                if entry.loaded is not None and not entry.loaded.usable:
                     await self._unload(entry)
                 if entry.loaded is None and entry.waiting:
                     entry.bytes = needed
