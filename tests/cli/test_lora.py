@@ -125,11 +125,12 @@ def test_one_adapter_for_all_models_of_a_directory(tmp_path: Path) -> None:
                 body = {"prompt": PROMPT, "max_tokens": 4, "temperature": 0, "logprobs": 1}
                 return http.post("/v1/completions", json=body | more)
 
+            chosen: list[dict[str, Any]] = [{"adapters": "poet"}, {}, {"adapters": {}}]
             told = sent(model="poet")
             choices = [
                 sent(model=name, **more).json()["choices"]
                 for name in "ab"
-                for more in ({"adapters": "poet"}, {}, {"adapters": {}})
+                for more in chosen
             ]
             listed = [
                 [each["id"] for each in http.get("/v1/models").json()["data"]],

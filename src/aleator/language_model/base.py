@@ -81,7 +81,11 @@ class LoadedModel(Uncopyable):
         self.options = options or ModelOptions()
         self.n_ctx = positions(weights, self.options.n_ctx)
         if isinstance(decoder, Encoder):  # it keeps nothing, so that room for long texts is free
-            self.n_ctx = min(self.options.n_ctx or decoder.most_positions, decoder.most_positions)
+            most = decoder.most_positions
+            own = weights.config.longest_text or most
+            self.n_ctx = min(
+                own if self.options.n_ctx is None else self.options.n_ctx or most, most
+            )
         self._context_options = context_options
         self.draft = draft
         n_tokens, n_threads = len(self.vocab), context_options.get("n_threads")

@@ -11,9 +11,9 @@ from aleator.models.files.fields import read_json
 from aleator.models.files.safetensors import read_directory
 from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.index import read_json as read_config
-from aleator.models.json_config import pooling_of_directory
 from aleator.models.prequantised.directories import given_by, joined
 from aleator.models.prequantised.matrix_parts import Packed
+from aleator.models.sentence_transformers import longest_of_directory, pooling_of_directory
 
 MAX_MTP = 64
 """Layers that predict further tokens; each has a name for every expert's matrices.  Known models have 1."""
@@ -50,7 +50,9 @@ class Directory:
                 path, "the directory has no config.json; give a GGUF file, or a Hugging Face model"
             ) from None
         self.architecture, config = read_config(self.fields)
-        self.config = replace(config, pooling=pooling_of_directory(path))
+        self.config = replace(
+            config, pooling=pooling_of_directory(path), longest_text=longest_of_directory(path)
+        )
         files = self.architecture.hugging_face
         if files is None:
             raise UnsupportedModel(
