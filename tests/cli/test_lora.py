@@ -128,9 +128,7 @@ def test_one_adapter_for_all_models_of_a_directory(tmp_path: Path) -> None:
             chosen: list[dict[str, Any]] = [{"adapters": "poet"}, {}, {"adapters": {}}]
             told = sent(model="poet")
             choices = [
-                sent(model=name, **more).json()["choices"]
-                for name in "ab"
-                for more in chosen
+                sent(model=name, **more).json()["choices"] for name in "ab" for more in chosen
             ]
             listed = [
                 [each["id"] for each in http.get("/v1/models").json()["data"]],
