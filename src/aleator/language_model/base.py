@@ -51,8 +51,10 @@ together; fewer where their states would take more memory than that."""
 
 def positions(weights: Weights, n_ctx: int | None) -> int:
     """Positions of one sequence, where a model is loaded with ``n_ctx``."""
-    trained = weights.config.context_length
-    return min(trained, DEFAULT_CONTEXT) if n_ctx is None else n_ctx or trained
+    trained, longest = weights.config.context_length, weights.config.longest_text
+    if n_ctx is None:
+        return min(trained, DEFAULT_CONTEXT, longest or DEFAULT_CONTEXT)
+    return n_ctx or trained
 
 
 class LoadedModel(Uncopyable):
