@@ -172,6 +172,8 @@ def test_requests_find_the_model_that_they_name(three: LiveModels, alone: dict[s
     assert json.loads(data)["choices"][0]["text"] == alone["small"]
     status, _, data = three.post("/v1/completions?model=small", {**BODY, "model": "tiny"})
     assert (status, b"the address says model='small'" in data) == (400, True)
+    status, _, data = three.post("/v1/completions?model=small&model=tiny", BODY)
+    assert (status, b"the address names several: give one" in data) == (400, True)
     status, _, data = three.post("/v1/completions", {**BODY, "model": 3})
     assert (status, json.loads(data)["error"]["param"]) == (400, "model")
 

@@ -191,7 +191,10 @@ class Forward:
         self, scope: Scope, receive: Receive, body: bytes
     ) -> tuple[str | None, float | None]:
         """The name of the model that a request asks, and for how many seconds it is kept; negative: always."""
-        name: str | None = Request(scope).query_params.get("model")
+        names = Request(scope).query_params.getlist("model")
+        if len(names) > 1:
+            raise wrong("model", names, "the address names several: give one")
+        name = names[0] if names else None
         kept, of_ollama = None, scope["path"].startswith("/api/")
         if body:
             given = await body_of(Request(scope, once(body, receive)))
