@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -106,6 +108,39 @@ def test_a_server_of_several_models_rounds_those_of_one(tmp_path: Path) -> None:
     finally:
         assert ended(process) == 0
     assert choices[0] == choices[1] != choices[2]
+
+
+def test_one_adapter_for_all_models_of_a_directory(tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    models.mkdir()
+    for name in "ab":
+        shutil.copy(bundled_model(), models / f"{name}.gguf")
+    file = write_adapter(tmp_path / "poet.gguf", bundled_pairs(0))
+    process, printed = started("--port", "0", "--models", str(models), "--lora", str(file))
+    try:
+        where = next(each for each in printed if each.startswith("listening on ")).split()[-1]
+        with httpx.Client(base_url=where, timeout=60) as http:
+
+            def sent(**more: Any) -> httpx.Response:
+                body = {"prompt": PROMPT, "max_tokens": 4, "temperature": 0, "logprobs": 1}
+                return http.post("/v1/completions", json=body | more)
+
+            chosen: list[dict[str, Any]] = [{"adapters": "poet"}, {}, {"adapters": {}}]
+            told = sent(model="poet")
+            choices = [
+                sent(model=name, **more).json()["choices"] for name in "ab" for more in chosen
+            ]
+            listed = [
+                [each["id"] for each in http.get("/v1/models").json()["data"]],
+                [each["name"] for each in http.get("/api/tags").json()["models"]],
+            ]
+    finally:
+        assert ended(process) == 0
+    assert (told.status_code, "is an adapter of 'a' and 'b'" in told.text) == (404, True)
+    with_it, by_default, without = choices[:3]
+    assert with_it == by_default != without
+    assert choices[3:] == choices[:3]
+    assert listed == [["a", "b"], ["a", "b"]]
 
 
 def test_lines_of_a_batch(aleator: Command, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from aleator.core.errors import FileFormatError
 from aleator.models.architectures import bert, gpt2
-from aleator.models.json_config import pooling_of_directory
+from aleator.models.sentence_transformers import pooling_of_directory
 
 KIND = "sentence_transformers.models."
 

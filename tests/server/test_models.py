@@ -24,9 +24,10 @@ from aleator.models.conversion.quantise import Quantisation
 from aleator.models.hub.bundled import bundled_model
 from aleator.models.sizes import cache_of_layers
 from aleator.models.weights import open_weights
+from aleator.server.entry import Entry
 from aleator.server.listed import entry_of
 from aleator.server.options import ServerOptions
-from aleator.server.pool import Entry, Pool
+from aleator.server.pool import Pool
 from aleator.server.router import create_router
 from aleator.server.run import Server, bound
 from aleator.server.telemetry import Metrics
@@ -171,6 +172,8 @@ def test_requests_find_the_model_that_they_name(three: LiveModels, alone: dict[s
     assert json.loads(data)["choices"][0]["text"] == alone["small"]
     status, _, data = three.post("/v1/completions?model=small", {**BODY, "model": "tiny"})
     assert (status, b"the address says model='small'" in data) == (400, True)
+    status, _, data = three.post("/v1/completions?model=small&model=tiny", BODY)
+    assert (status, b"the address names several: give one" in data) == (400, True)
     status, _, data = three.post("/v1/completions", {**BODY, "model": 3})
     assert (status, json.loads(data)["error"]["param"]) == (400, "model")
 

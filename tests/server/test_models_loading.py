@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import http.client
 import json
+import shutil
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -93,6 +94,32 @@ def test_a_client_that_leaves_while_its_model_waits(folder: Path, alone: dict[st
         assert live.states()["plain"] == {"value": "loaded"}
         assert live.states()["small"] == {"value": "unloaded"}
         assert live.text("plain") == alone["plain"]
+
+
+def test_a_model_whose_file_was_written_to_is_loaded_anew(
+    folder: Path, alone: dict[str, str], tmp_path: Path
+) -> None:
+    own = Path(shutil.copy(folder / "small.gguf", tmp_path / "own.gguf"))
+    whole, other = own.read_bytes(), (folder / "tiny.gguf").read_bytes()
+    with serving([listed(own), listed(folder / "plain.gguf")]) as live:
+        assert live.text("own") == alone["small"]
+        own.write_bytes(other)
+        assert live.text("own") == alone["tiny"]
+        with own.open("r+b") as file:
+            file.truncate(5000)
+        status, _, data = live.post("/v1/completions", {**BODY, "model": "own"})
+        assert (status, b"could not be loaded" in data) == (503, True)
+        assert live.text("plain") == alone["plain"]
+        own.write_bytes(whole)
+        assert live.post("/models/load", {"model": "own"})[0] == 200
+        assert live.text("own") == alone["small"]
+        loaded = live.pool.by_name["own"].loaded
+        (tmp_path / "new.gguf").write_bytes(other)
+        (tmp_path / "new.gguf").replace(own)  # what is mapped is the old file
+        assert live.text("own") == alone["small"]
+        own.unlink()
+        assert live.text("own") == alone["small"]
+        assert live.pool.by_name["own"].loaded is loaded
 
 
 def test_an_unloaded_model_leaves_the_memory_though_a_connection_stays_open(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import threading
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
@@ -14,9 +15,10 @@ import pytest
 from aleator.core.errors import ParameterError
 from aleator.engine.stats import EngineStats
 from aleator.server import pool as pools
+from aleator.server.entry import Entry, Loaded, Progress
 from aleator.server.errors import ApiError
 from aleator.server.options import ServerOptions
-from aleator.server.pool import ClientLeft, Entry, Loaded, Pool, Progress
+from aleator.server.pool import ClientLeft, Pool
 
 
 class Model:
@@ -302,6 +304,20 @@ def test_two_models_of_one_name_are_refused() -> None:
         Pool([], ServerOptions())
     with pytest.raises(ParameterError, match="model='c': --models has 'a' and 'x'"):
         Pool([one], ServerOptions(), "c")
+
+
+def test_an_adapter_of_several_models_names_none_of_them() -> None:
+    notes: list[str] = []
+    some = [Model(name, notes, adapters=("x", f"{name}x")).entry for name in "abc"]
+    pool = Pool(some, ServerOptions(any_model=True))
+    assert pool.names_of(some[1]) == ["b", "bx"]
+    assert pool.find("bx") is some[1]
+    told = "model='x' is an adapter of 'a', 'b' and 'c': give one of these, and adapters='x'"
+    with pytest.raises(ApiError, match=re.escape(told)) as caught:
+        pool.find("x")
+    assert (caught.value.status, caught.value.code) == (404, "model_not_found")
+    with pytest.raises(ParameterError, match="'x' names two models"):
+        Pool([*some, Model("x", notes).entry], ServerOptions())
 
 
 def test_names_find_models_and_errors_name_them() -> None:

@@ -39,7 +39,9 @@ def scoring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     yield from client_of(write_encoder(path, ENCODERS["bert-score"]))
 
 
-@pytest.mark.parametrize("path", ["/v1/rerank", "/v1/reranking", "/rerank", "/reranking"])
+@pytest.mark.parametrize(
+    "path", ["/v1/rerank", "/v2/rerank", "/v1/reranking", "/rerank", "/reranking"]
+)
 def test_results_are_the_models(scoring: Client, path: str) -> None:
     made = scoring.made(path, query="who is king", documents=DOCUMENTS)
     ranked = scoring.service.model.rerank("who is king", DOCUMENTS)

@@ -336,6 +336,21 @@ def test_tokens_that_the_post_processor_adds(
             Vocabulary.from_directory(directory)
 
 
+def test_another_token_at_the_end_takes_the_place_of_the_named_eos(tmp_path: Path) -> None:
+    """As in Qwen3-Embedding, whose texts for vectors end otherwise than its answers."""
+    step = {
+        "type": "TemplateProcessing",
+        "single": [{"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "x"}}],
+        "special_tokens": {"x": {"id": "x", "ids": [258]}},
+    }
+    directory = write(tmp_path, byte_level_backend(), config={"eos_token_id": 259})
+    assert Vocabulary.from_directory(directory).eos == 259
+    change(directory / "tokenizer.json", "post_processor", value=step)
+    vocab = Vocabulary.from_directory(directory)
+    assert (vocab.eos, vocab.add_eos, vocab.special.eot) == (258, True, 259)
+    assert vocab.eog >= {258, 259}
+
+
 @pytest.mark.parametrize(
     ("single", "pair"), [("AA", "AB"), ("AxA", "AB"), ("A", "BA"), ("A", "ABA")]
 )

@@ -51,8 +51,10 @@ together; fewer where their states would take more memory than that."""
 
 def positions(weights: Weights, n_ctx: int | None) -> int:
     """Positions of one sequence, where a model is loaded with ``n_ctx``."""
-    trained = weights.config.context_length
-    return min(trained, DEFAULT_CONTEXT) if n_ctx is None else n_ctx or trained
+    trained, longest = weights.config.context_length, weights.config.longest_text
+    if n_ctx is None:
+        return min(trained, DEFAULT_CONTEXT, longest or DEFAULT_CONTEXT)
+    return n_ctx or trained
 
 
 class LoadedModel(Uncopyable):
@@ -81,7 +83,11 @@ class LoadedModel(Uncopyable):
         self.options = options or ModelOptions()
         self.n_ctx = positions(weights, self.options.n_ctx)
         if isinstance(decoder, Encoder):  # it keeps nothing, so that room for long texts is free
-            self.n_ctx = min(self.options.n_ctx or decoder.most_positions, decoder.most_positions)
+            most = decoder.most_positions
+            own = weights.config.longest_text or most
+            self.n_ctx = min(
+                own if self.options.n_ctx is None else self.options.n_ctx or most, most
+            )
         self._context_options = context_options
         self.draft = draft
         n_tokens, n_threads = len(self.vocab), context_options.get("n_threads")

@@ -234,6 +234,8 @@ class ModelConfig:
     # How the hidden states of a text become its vector: "none", "mean", "cls" (the first), "last"; "rank": they
     # become a score; "other": in a way that is not here; "": the files do not say
     pooling: str = ""
+    # Tokens of the longest text whose vector the files ask for; 0: they do not say
+    longest_text: int = 0
     # Which hidden state is scored: "cls", "mean" or "last"; "": the last one of a decoder, else the first
     score_pooling: str = ""
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from aleator.core.errors import FileFormatError, ModelNotFound, UnsupportedModel
-from aleator.models.files.fields import read_json
+from aleator.models.files.fields import Fields, read_json
 from aleator.models.files.safetensors import read_directory
 from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.index import read_json as read_config
-from aleator.models.json_config import pooling_of_directory
 from aleator.models.prequantised.directories import given_by, joined
 from aleator.models.prequantised.matrix_parts import Packed
+from aleator.models.sentence_transformers import longest_of_directory, pooling_of_directory
 
 MAX_MTP = 64
 """Layers that predict further tokens; each has a name for every expert's matrices.  Known models have 1."""
@@ -50,7 +50,13 @@ class Directory:
                 path, "the directory has no config.json; give a GGUF file, or a Hugging Face model"
             ) from None
         self.architecture, config = read_config(self.fields)
-        self.config = replace(config, pooling=pooling_of_directory(path))
+        longest = longest_of_directory(path)
+        self.config = replace(
+            config,
+            tied=config.tied or _is_headless(self.fields),
+            pooling=pooling_of_directory(path),
+            longest_text=longest if longest < config.context_length else 0,
+        )
         files = self.architecture.hugging_face
         if files is None:
             raise UnsupportedModel(
@@ -75,6 +81,8 @@ class Directory:
             if name.endswith("rotary_emb.inv_freq"):
                 continue  # saved by old versions of transformers; computed from the configuration
             usual = files.usual_name(name)
+            if usual and usual not in names and f"{files.stack}.{usual}" in names:
+                usual = f"{files.stack}.{usual}"  # of a model saved without its head
             if not usual or (config.tied and usual == "lm_head.weight"):
                 continue
             if usual not in names:
@@ -112,3 +120,13 @@ class Directory:
         if made.type == "BF16" and name.endswith(_IN_FLOAT32):
             return StoredTensor.of(made.floats())
         return made
+
+
+def _is_headless(fields: Fields) -> bool:
+    """Whether the model has no output matrix, as those for vectors (transformers' Qwen3Model)."""
+    classes = fields.values.get("architectures")
+    return (
+        isinstance(classes, list)
+        and bool(classes)
+        and all(isinstance(each, str) and each.endswith("Model") for each in classes)
+    )

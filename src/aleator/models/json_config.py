@@ -6,14 +6,11 @@ results; fields of a single architecture are read in its own module.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from aleator.core.errors import FileFormatError
 from aleator.models.architecture import Architecture
 from aleator.models.config import (
     MAX_THETA,
@@ -26,7 +23,7 @@ from aleator.models.config import (
     read_head_dim,
     unsupported,
 )
-from aleator.models.files.fields import Fields, read_json
+from aleator.models.files.fields import Fields
 
 
 def full_attention(
@@ -312,41 +309,3 @@ def _factors(rope: Fields, key: str, dim: int, scaling: str) -> tuple[float, ...
     if len(numbers) != dim // 2:
         raise rope.error(key, f"{key} has {len(numbers)} numbers for {dim // 2} pairs of channels")
     return tuple(numbers)
-
-
-_POOLING_MODES = {
-    "mean_tokens": "mean", "mean": "mean", "cls_token": "cls", "cls": "cls", "lasttoken": "last",
-}  # fmt: skip
-_MODE = "pooling_mode_"
-_MODULES = 1 << 16  # most bytes of modules.json
-
-
-def pooling_of_directory(directory: Path) -> str:
-    """How sentence-transformers pools hidden states, by the directory's modules.json.
-
-    "": it does not say; "other": its vectors are made in a way that is not here.
-
-    Raises:
-        FileFormatError: a file is damaged.
-    """
-    path = directory / "modules.json"
-    if not path.is_file():
-        return ""
-    try:
-        if path.stat().st_size > _MODULES:
-            raise ValueError
-        modules = json.loads(path.read_text("utf-8"))
-        paths = [m["path"] for m in modules if str(m["type"]).endswith("Pooling")]
-        kinds = [str(m["type"]).rpartition(".")[2] for m in modules]
-        first = directory / str(paths[0]) / "config.json" if paths else None
-    except (ValueError, TypeError, KeyError, RecursionError):
-        raise FileFormatError(path, "must be a list of modules with type and path") from None
-    if not set(kinds) <= {"Transformer", "Pooling", "Normalize"}:
-        return "other"
-    if first is None or not first.resolve().is_relative_to(directory.resolve()):
-        return ""
-    fields = read_json(first)
-    mode = fields.get("pooling_mode")
-    on = [key for key, value in fields.values.items() if key.startswith(_MODE) and value is True]
-    chosen = [key.removeprefix(_MODE) for key in on] or [str(mode)]
-    return _POOLING_MODES.get(chosen[0], "other") if len(chosen) == 1 else "other"

@@ -14,13 +14,14 @@ from aleator.generate.options import ContextOptions, of_loading
 from aleator.language_model import load
 from aleator.language_model.base import positions
 from aleator.models.draft_head import head_bytes
+from aleator.models.files.mapped_files import MappedFiles
 from aleator.models.hub.located import located
 from aleator.models.sizes import cache_of_layers
 from aleator.models.weights import Weights, open_weights
 from aleator.server.app import create_app
 from aleator.server.auth import Replays
+from aleator.server.entry import Entry, Loaded, Progress
 from aleator.server.options import ServerOptions
-from aleator.server.pool import Entry, Loaded, Progress
 from aleator.server.service import Service
 from aleator.server.telemetry import Metrics
 
@@ -76,7 +77,11 @@ def entry_of(
         return total
 
     def made(progress: Progress) -> Loaded:
-        loaded = load(find(path), progress=progress, **model)
+        place = find(path)
+        files = [MappedFiles(place)]
+        loaded = load(place, progress=progress, **model)
+        if loaded.draft is not None:
+            files.append(MappedFiles(loaded.draft.weights.path))
         if lock:
             loaded.weights.lock()
         metrics = Metrics(loaded.fingerprint)
@@ -99,7 +104,10 @@ def entry_of(
             service.grammars.close()
             running.close()
 
-        return Loaded(service, metrics, app, close)
+        def changed() -> bool:
+            return any(each.changed() for each in files)
+
+        return Loaded(service, metrics, app, close, changed)
 
     adapters = tuple(each for each, _, _ in chosen.adapters)
     return Entry(

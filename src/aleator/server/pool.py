@@ -14,24 +14,20 @@ import gc
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from time import monotonic, time
-from typing import Any
 
 import anyio.to_thread
-from starlette.types import ASGIApp
 
 from aleator.core.errors import EngineClosed, ParameterError, QueueFull
 from aleator.core.memory import memory_limit
 from aleator.engine.stats import EngineStats
 from aleator.server.bodies import BODIES_AT_ONCE, in_thread, no_room
+from aleator.server.entry import Entry, Loaded
 from aleator.server.errors import ApiError
 from aleator.server.grammar_limits import return_memory
 from aleator.server.options import ServerOptions
-from aleator.server.service import Service
-from aleator.server.telemetry import Metrics, event, failure
+from aleator.server.telemetry import event, failure
 
-Progress = Callable[[int, int], None]
 ClientGone = Callable[[], Awaitable[None]]
 
 RETRY_SECONDS = 30.0
@@ -40,69 +36,6 @@ OF_MEMORY = 0.75
 """Part of the memory of the machine, or of the control group, that models may take by default."""
 MOST_NAMED = 20
 """Most names of models in an error."""
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """A loaded model."""
-
-    service: Service
-    metrics: Metrics  # of this model alone
-    app: ASGIApp  # answers its requests
-    close: Callable[[], None]  # ends its engine, in another thread
-
-
-@dataclass(eq=False)
-class Entry:
-    """A model of the server; the fields from ``loaded`` on are the pool's."""
-
-    name: str  # in responses
-    path: str
-    measure: Callable[[], int]  # bytes that it will take; may download it; in another thread
-    load: Callable[[Progress], Loaded]  # in another thread
-    aliases: tuple[str, ...] = ()  # other names in requests
-    adapters: tuple[str, ...] = ()  # names of its adapters, which requests may give as a model's
-    max_queue: int = 1024  # requests that may wait for it to be loaded
-    keep_loaded: bool = False  # load it at the start, and unload it only where a request says so
-    loaded: Loaded | None = None
-    bytes: int = 0
-    serving: int = 0  # requests that use it
-    waiting: int = 0  # requests that wait for it
-    used: int = 0  # grows with each use of any model
-    leaving: bool = False  # it gets no new requests, and is unloaded once it is idle
-    progress: float | None = None  # 0 to 1, from when its loading is due until it has ended
-    why_not: str = ""  # why it could not be loaded
-    failed: float = 0.0  # when
-    task: asyncio.Task[None] | None = None  # loads it
-    # Seconds after its last use after which it is unloaded; None: only where others need the room
-    keeps: float | None = None
-    timer: asyncio.TimerHandle | None = None  # unloads it then
-
-    @property
-    def ready(self) -> bool:
-        """Whether a request may use it now."""
-        return (
-            self.loaded is not None
-            and not self.leaving
-            and self.progress is None
-            and not self.loaded.service.engine.closed  # after an error that it could not recover from
-        )
-
-    @property
-    def idle(self) -> bool:
-        """Whether no request uses it, nor is about to."""
-        return not self.serving and not (self.waiting and self.ready)
-
-    @property
-    def status(self) -> dict[str, Any]:
-        """Its state as llama-server's router tells it, with the progress of loading, or why it failed."""
-        if self.progress is not None:
-            return {"value": "loading", "progress": round(self.progress, 3)}
-        if self.loaded is not None:
-            return {"value": "loaded"}
-        if self.why_not:
-            return {"value": "unloaded", "failed": True, "reason": self.why_not}
-        return {"value": "unloaded"}
 
 
 class ClientLeft(Exception):
@@ -138,15 +71,12 @@ class Pool:
         if not entries:
             raise ParameterError("models: there is no model: list at least one")
         self.by_name: dict[str, Entry] = {}
+        self._shared: dict[str, list[Entry]] = {}  # adapters of several models, by name
         for entry in entries:
             for name in (entry.name, *entry.aliases, *entry.adapters):
-                other = self.by_name.setdefault(name, entry)
-                if other is not entry:
-                    both = [f"{each.name!r:.80} ({each.path})" for each in (other, entry)]
-                    raise ParameterError(
-                        f"models: {name!r:.80} names two models, {' and '.join(both)}: give one of them "
-                        "another name"
-                    )
+                self._add_name(name, entry)
+        for name in self._shared:
+            del self.by_name[name]
         # An adapter is no default: a request without a name could not tell the model to use it.
         models = [name for each in entries for name in (each.name, *each.aliases)]
         if default is not None and default not in models:
@@ -160,6 +90,23 @@ class Pool:
         self.started = int(time())
         self._cut = False
 
+    def _add_name(self, name: str, entry: Entry) -> None:
+        """Add a name of a model or of its adapter; ParameterError if it is another model's."""
+        other = self.by_name.setdefault(name, entry)
+        if other is entry:
+            return
+        if name in other.adapters and name in entry.adapters:
+            self._shared.setdefault(name, [other]).append(entry)
+            return
+        both = [f"{each.name!r:.80} ({each.path})" for each in (other, entry)]
+        raise ParameterError(
+            f"models: {name!r:.80} names two models, {' and '.join(both)}: give one of them another name"
+        )
+
+    def names_of(self, entry: Entry) -> list[str]:
+        """What requests may call a model and its adapters; an adapter of several models is none of these."""
+        return [entry.name, *(each for each in entry.adapters if each in self.by_name)]
+
     @property
     def loaded(self) -> dict[Entry, Loaded]:
         """The models in memory."""
@@ -171,6 +118,14 @@ class Pool:
 
     def find(self, name: str | None) -> Entry:
         """The model of a request; ApiError where no model has the name."""
+        if name in self._shared:
+            models = _listing([each.name for each in self._shared[name]])
+            raise ApiError(
+                404,
+                f"model={name!r:.80} is an adapter of {models}: give one of these, and adapters={name!r:.80}",
+                "model",
+                "model_not_found",
+            )
         found = self.default if name is None else self.by_name.get(name)
         if found is None and self.options.any_model:
             found = self.default
@@ -279,7 +234,7 @@ class Pool:
             own = anyio.CapacityLimiter(1)
             needed = await anyio.to_thread.run_sync(entry.measure, limiter=own)
             async with self._turn:
-                if entry.loaded is not None and entry.loaded.service.engine.closed:
+                if entry.loaded is not None and not entry.loaded.usable:
                     await self._unload(entry)
                 if entry.loaded is None and entry.waiting:
                     entry.bytes = needed

@@ -7,7 +7,7 @@ first to the last byte of the answer.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,11 @@ from starlette.types import Message, Receive, Scope, Send
 from aleator.server.app import GuardedApp, dialects_of, guarded, routed
 from aleator.server.bodies import body_of, in_thread, once
 from aleator.server.dialects import Dialect, ollama, ollama_input, operation
+from aleator.server.entry import Entry
 from aleator.server.errors import ApiError
 from aleator.server.fields import Field, own_fields, text, wrong
 from aleator.server.playground.routes import page
-from aleator.server.pool import ClientLeft, Entry, Pool
+from aleator.server.pool import ClientLeft, Pool
 from aleator.server.streaming import disconnected
 from aleator.server.telemetry import CONTENT_TYPE, Metrics
 
@@ -60,11 +61,7 @@ async def metrics(request: Request) -> Response:
 async def models(request: Request) -> Response:
     """The list of models and adapters, with the state of each."""
     pool = pool_of(request)
-    data = [
-        described(pool, entry, name)
-        for entry in pool.entries
-        for name in (entry.name, *entry.adapters)
-    ]
+    data = [described(pool, entry, name) for entry in pool.entries for name in pool.names_of(entry)]
     return JSONResponse({"object": "list", "data": data})
 
 
@@ -113,15 +110,19 @@ async def unload(request: Request) -> Response:
 async def tags(request: Request) -> Response:
     """Ollama's list of models; it knows more of those that are loaded."""
     pool = pool_of(request)
-    made = [each for entry in pool.entries for each in await in_thread(tagged, entry)]
+    made = [
+        each
+        for entry in pool.entries
+        for each in await in_thread(tagged, entry, pool.names_of(entry))
+    ]
     return JSONResponse({"models": made})
 
 
-def tagged(entry: Entry) -> list[dict[str, Any]]:
-    """The entries of a model and its adapters."""
+def tagged(entry: Entry, names: Collection[str]) -> list[dict[str, Any]]:
+    """The entries of a model and its adapters, those with one of ``names``."""
     loaded, about = entry.loaded, None
     if loaded is not None:
-        return ollama.listed(loaded.service)
+        return [each for each in ollama.listed(loaded.service) if each["name"] in names]
     with suppress(OSError):
         about = Path(entry.path).stat()
     return [
@@ -134,7 +135,7 @@ def tagged(entry: Entry) -> list[dict[str, Any]]:
             "details": ollama.NO_DETAILS
             | {"parent_model": "" if name == entry.name else entry.name},
         }
-        for name in (entry.name, *entry.adapters)
+        for name in names
     ]
 
 
@@ -190,7 +191,10 @@ class Forward:
         self, scope: Scope, receive: Receive, body: bytes
     ) -> tuple[str | None, float | None]:
         """The name of the model that a request asks, and for how many seconds it is kept; negative: always."""
-        name: str | None = Request(scope).query_params.get("model")
+        names = Request(scope).query_params.getlist("model")
+        if len(names) > 1:
+            raise wrong("model", names, "the address names several: give one")
+        name = names[0] if names else None
         kept, of_ollama = None, scope["path"].startswith("/api/")
         if body:
             given = await body_of(Request(scope, once(body, receive)))

@@ -239,8 +239,15 @@ def _strips_space(file: Fields) -> bool:
 
 
 def _added(file: Fields, config: Fields, named: dict[str, int], n_tokens: int) -> tuple[bool, bool]:
-    """Whether encoding adds BOS and EOS; they are added to ``named`` unless they are there."""
+    """Whether encoding adds BOS and EOS; they are added to ``named`` unless they are there.
+
+    Another token at the end than the named EOS, as Qwen3-Embedding has, takes its place, as in llama.cpp's
+    conversion; the named one ends a turn.
+    """
     (begin, end), _ = _around(file, 1, n_tokens)
+    if len(end) == 1 and "eos" in named and named["eos"] != end[0]:
+        named.setdefault("eot", named["eos"])
+        named["eos"] = end[0]
     for name, ids in (("bos", begin), ("eos", end)):
         if ids and ids != [named.setdefault(name, ids[0])]:
             raise UnsupportedModel(

@@ -55,6 +55,9 @@ def test_the_files_of_a_safetensors_model() -> None:
     assert found == ["config.json", index, *shards]
     assert safetensors_files(["config.json", "adapter_model.safetensors"]) == []
     assert safetensors_files(["config.json", index]) == []
+    modules = ["modules.json", "sentence_bert_config.json", "1_Pooling/config.json"]
+    files = ["config.json", "2_Normalize/config.json", "model.safetensors", *modules]
+    assert safetensors_files(files) == ["config.json", *modules, "model.safetensors"]
     whole = ["config.json", index, "model.safetensors"]
     assert safetensors_files(["model.safetensors", "config.json", index]) == whole
 

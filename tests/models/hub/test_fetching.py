@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import subprocess
@@ -25,6 +26,7 @@ from aleator.models.hub.fetching import (
 )
 from aleator.models.hub.located import located
 from aleator.models.hub.names import HubName
+from aleator.models.sentence_transformers import pooling_of_directory
 from tests.models.builders import write_gguf
 from tests.models.hub.server import COMMIT, Hub, serving
 
@@ -112,6 +114,24 @@ def test_a_safetensors_repository_is_a_directory(hub: Hub) -> None:
     folder = located("hf:org/plain")
     assert sorted(each.name for each in folder.iterdir()) == ["config.json", "model.safetensors"]
     assert located("hf:org/plain", offline=True) == folder
+
+
+def test_an_encoder_pools_as_its_repository_says(hub: Hub) -> None:
+    kind = "sentence_transformers.models."
+    modules = [
+        {"idx": i, "name": str(i), "path": path, "type": f"{kind}{path[2:] or 'Transformer'}"}
+        for i, path in enumerate(("", "1_Pooling"))
+    ]
+    hub.files["org/encoder"] = {
+        "config.json": b"{}",
+        "model.safetensors": b"12345678",
+        "modules.json": json.dumps(modules).encode(),
+        "1_Pooling/config.json": b'{"pooling_mode_cls_token": true}',
+    }
+    folder = located("hf:org/encoder")
+    assert (folder / "config.json").exists()
+    assert pooling_of_directory(folder) == "cls"
+    assert located("hf:org/encoder", offline=True) == folder
 
 
 def test_a_split_model_is_fetched_whole(hub: Hub) -> None:

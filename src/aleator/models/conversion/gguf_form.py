@@ -216,6 +216,7 @@ _APPROXIMATE = {
     "rope.truncate": "where YaRN's ramp begins and ends within pairs of channels: it takes whole pairs",
     "ssm.norm_eps": "the epsilon of the norms of states, {before:g}: it takes that of the other norms",
     "ssm.least_step": "the least time step, {before:g}: it has none",
+    "longest_text": "that texts for vectors have at most {before} tokens: it takes all positions",
     "delta.unit_eps": "the epsilon of unit queries and keys, {before:g}: it takes that of the norms",
 }  # fmt: skip
 """What GGUF cannot say, and llama.cpp's conversion leaves out as well -> what a warning says about it."""

@@ -379,7 +379,7 @@ def _tensor_bytes(info: TensorInfo) -> int:
     return math.prod(info.shape) // kind.block * kind.size
 
 
-_NAME = r"(.+)-(\d{5})-of-(\d{5})\.gguf"
+PART = r"(.+)-(\d{5})-of-(\d{5})\.gguf"
 MOST = 99_999
 """The most parts that the digits in a name can count."""
 
@@ -395,7 +395,7 @@ def open_parts(path: Path) -> GGUFFile:
     count = first.fields.integer("split.count", 0, MOST, default=0)
     if count <= 1:
         return first
-    named = re.fullmatch(_NAME, path.name)
+    named = re.fullmatch(PART, path.name)
     if named is None or int(named[3]) != count:
         raise first.fields.error(
             "split.count",

@@ -26,8 +26,12 @@ CONFIGURATION = (
     "merges.txt",
     "chat_template.jinja",
     "model.safetensors.index.json",
+    "modules.json",
+    "sentence_bert_config.json",
 )
 """Files beside the weights of a safetensors repository."""
+_POOLING = re.compile(r"[^/]*Pooling/config\.json")
+"""How sentence-transformers pools, in a folder that modules.json names."""
 _SPLIT = re.compile(r"(.+)-(\d{5})-of-(\d{5})", re.IGNORECASE)
 _TYPE = re.compile(r"[-.]([A-Z0-9_]+)$", re.IGNORECASE)
 
@@ -92,7 +96,8 @@ def safetensors_files(files: Sequence[str]) -> list[str]:
     chosen = shards or [each for each in weights if each == "model.safetensors"]
     if "config.json" not in files or not chosen:
         return []
-    return [each for each in CONFIGURATION if each in files] + chosen
+    pooling = [each for each in files if _POOLING.fullmatch(each)]
+    return [each for each in CONFIGURATION if each in files] + pooling + chosen
 
 
 def missing_parts(files: Sequence[str]) -> str:

@@ -235,7 +235,7 @@ async def rerank(request: Request) -> Response:
     )
 
 
-PATHS = ("/v1/rerank", "/v1/reranking", "/rerank", "/reranking")
+PATHS = ("/v1/rerank", "/v2/rerank", "/v1/reranking", "/rerank", "/reranking")
 OPENAI_ROUTES = [
     Route("/v1/embeddings", embeddings, methods=["POST"]),
     *(Route(path, rerank, methods=["POST"]) for path in PATHS),
