@@ -11,6 +11,7 @@
 #include "layers/linear.hpp"
 #include "llama/chain.hpp"
 #include "samplers/chain.hpp"
+#include "samplers/chain_binding.hpp"
 
 namespace aleator {
 
@@ -20,11 +21,11 @@ class CopiedChain {
   explicit CopiedChain(nb::handle chain) {
     Chain* portable = nullptr;
     if (nb::try_cast<Chain*>(chain, portable)) {
-      const Busy busy(portable->in_use);
+      const Busy busy(portable->in_use, pause_without_gil, kReads);
       copy_ = std::make_unique<Chain>(*portable);
     } else {
       auto* of_llama = nb::cast<llama::LlamaChain*>(chain);
-      const Busy busy(of_llama->in_use);
+      const Busy busy(of_llama->in_use, pause_without_gil, kReads);
       copy_ = std::make_unique<llama::LlamaChain>(*of_llama);
     }
   }

@@ -40,9 +40,11 @@ ALEATOR_BIND(llama) {
                     std::shared_ptr<ConstraintSampler>>(),
            "samplers"_a, "grammar"_a.none())
       .def("apply_grammar", on_candidates<LlamaChain, LlamaCandidates>(&LlamaChain::apply_grammar),
-           "candidates"_a, "Mask what the grammar forbids, unless it waits.")
+           "candidates"_a, nb::call_guard<nb::gil_scoped_release>(),
+           "Mask what the grammar forbids, unless it waits.")
       .def("rejects", on_candidates<LlamaChain, LlamaCandidates>(&LlamaChain::rejects),
-           "candidates"_a, "Whether the grammar forbids the token selected.")
+           "candidates"_a, nb::call_guard<nb::gil_scoped_release>(),
+           "Whether the grammar forbids the token selected.")
       .def_prop_ro("grammar", &LlamaChain::grammar)
       .def("rollback", exclusive<LlamaChain>(&LlamaChain::rollback), "n"_a, "replay"_a)
       .def_prop_ro("position", &LlamaChain::position);

@@ -46,9 +46,9 @@ ALEATOR_BIND(chain) {
       .def("remove", exclusive<Chain>(&Chain::remove), "index"_a)
       .def("set_ordinals", &Chain::set_ordinals, "ordinals"_a)
       .def("rollback", exclusive<Chain>(&Chain::rollback), "n"_a)
-      .def("part", exclusive<Chain>(&Chain::part), "first"_a, "count"_a,
+      .def("part", exclusive<Chain>(&Chain::part, kReads), "first"_a, "count"_a,
            "A chain with copies of some samplers, in the same place of the same text.")
-      .def("present", exclusive<Chain>(&Chain::present),
+      .def("present", exclusive<Chain>(&Chain::present, kReads),
            "A chain with copies of the samplers that act now, in the same place of the same text.")
       .def_prop_rw("position", &Chain::position, &Chain::set_position);
 }

@@ -14,22 +14,39 @@
 
 namespace aleator {
 
-// Which thread is in a call of a chain: it serves one at a time.
-using InUse = std::atomic<std::thread::id>;
+// Who uses a chain, which serves one thread at a time: 0, or the address of a mark of that thread,
+// plus `kReads` while it only reads.
+using InUse = std::atomic<uintptr_t>;
+inline constexpr uintptr_t kReads = 1;
 
-// Held during a call.
+inline uintptr_t this_thread() {
+  alignas(2) static thread_local char mark;
+  return reinterpret_cast<uintptr_t>(&mark);
+}
+
+// Waits a moment for another thread that uses a chain.
+using Pause = void (*)();
+inline void pause() { std::this_thread::sleep_for(std::chrono::microseconds(20)); }
+
+// Held during a call. Calls of two threads at once are refused; reads wait, and are waited for.
 class Busy {
  public:
-  explicit Busy(InUse& user) : user_(user) {
-    std::thread::id nobody, me = std::this_thread::get_id();
-    if (user_.compare_exchange_strong(nobody, me, std::memory_order_acquire)) return;
-    if (nobody == me)
-      throw LogitsError(
-          "the chain is in use by this thread: a sampler or a callback that runs within one of its "
-          "calls cannot call it again; let it use a clone()");
-    throw LogitsError("the chain is in use by another thread: give each thread its own clone()");
+  explicit Busy(InUse& user, Pause pause = aleator::pause, uintptr_t reads = 0) : user_(user) {
+    const uintptr_t me = this_thread();
+    int left = 200'000;  // pauses: in a forked child the other thread does not exist
+    for (uintptr_t other = 0;
+         !user_.compare_exchange_strong(other, me | reads, std::memory_order_acquire); other = 0) {
+      if ((other & ~kReads) == me)
+        throw LogitsError(
+            "the chain is in use by this thread: a sampler or a callback that runs within one of "
+            "its calls cannot call it again; let it use a clone()");
+      if (!((other | reads) & kReads) || --left == 0)
+        throw LogitsError(
+            "the chain is in use by another thread: give each thread its own clone()");
+      pause();
+    }
   }
-  ~Busy() { user_.store({}, std::memory_order_release); }
+  ~Busy() { user_.store(0, std::memory_order_release); }
   Busy(const Busy&) = delete;
 
  private:
@@ -75,7 +92,7 @@ class ChainBase {
   double seconds() const { return seconds_; }
   void reset_perf() { seconds_ = 0, n_sampled_ = 0; }
 
-  InUse in_use;
+  InUse in_use = 0;
 
  protected:
   explicit ChainBase(Samplers samplers) : samplers_(std::move(samplers)) {}

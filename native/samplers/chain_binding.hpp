@@ -1,22 +1,49 @@
 // What the bindings of both kinds of chain have in common.
 #pragma once
 
+#include <optional>
+
 #include "bind.hpp"
 #include "samplers/binding.hpp"
 #include "samplers/chain_base.hpp"
 
 namespace aleator {
 
+// Lets the other thread have the GIL, without which it may not come to its end.
+inline void pause_without_gil() {
+  nb::gil_scoped_release release;
+  pause();
+}
+
 // A method of a chain, which refuses a second thread while it runs.
 template <typename Chain, typename Owner, typename Result, typename... Arguments>
-auto exclusive(Result (Owner::*method)(Arguments...)) {
-  return [method](Chain& chain, Arguments... arguments) -> Result {
-    const Busy busy(chain.in_use);
+auto exclusive(Result (Owner::*method)(Arguments...), uintptr_t reads = 0) {
+  return [method, reads](Chain& chain, Arguments... arguments) -> Result {
+    const Busy busy(chain.in_use, pause_without_gil, reads);
     return (chain.*method)(std::forward<Arguments>(arguments)...);
   };
 }
 
-// One that is told candidates, which in Python are Given.
+// Held during a read; one within a call of the same thread needs nothing.
+class Reading {
+ public:
+  explicit Reading(InUse& user) {
+    if ((user & ~kReads) != this_thread()) busy_.emplace(user, pause_without_gil, kReads);
+  }
+
+ private:
+  std::optional<Busy> busy_;
+};
+
+template <typename Chain, typename Read>
+auto reading(Read read) {
+  return [read](Chain& chain) {
+    const Reading held(chain.in_use);
+    return read(chain);
+  };
+}
+
+// One that is told candidates, which in Python are Given; without the GIL.
 template <typename Chain, typename Given, typename Result, typename Row, typename... Arguments>
 auto on_candidates(Result (Chain::*method)(Row&, Arguments...)) {
   return [method](Chain& chain, Given& candidates, Arguments... arguments) -> Result {
@@ -41,7 +68,8 @@ nb::class_<Chain> bind_chain(nb::module_& m, const char* name) {
           "logits"_a.noconvert())
       .def("apply", on_candidates<Chain, Given>(&Chain::apply), "candidates"_a,
            nb::call_guard<nb::gil_scoped_release>())
-      .def("apply_one", on_candidates<Chain, Given>(&Chain::apply_one), "candidates"_a, "index"_a)
+      .def("apply_one", on_candidates<Chain, Given>(&Chain::apply_one), "candidates"_a, "index"_a,
+           nb::call_guard<nb::gil_scoped_release>())
       .def("accept", exclusive<Chain>(&Chain::accept), "token"_a, "generated"_a)
       .def(
           "accept_many",
@@ -54,7 +82,7 @@ nb::class_<Chain> bind_chain(nb::module_& m, const char* name) {
       .def(
           "write_state",
           [](Chain& chain, bool users) {
-            const Busy busy(chain.in_use);
+            const Busy busy(chain.in_use, pause_without_gil, kReads);
             const std::string state = chain.write_state(users);
             return nb::bytes(state.data(), state.size());
           },
@@ -62,7 +90,7 @@ nb::class_<Chain> bind_chain(nb::module_& m, const char* name) {
       .def(
           "read_state",
           [](Chain& chain, const nb::bytes& state) {
-            const Busy busy(chain.in_use);
+            const Busy busy(chain.in_use, pause_without_gil);
             chain.read_state({state.c_str(), state.size()});
           },
           "state"_a)
@@ -72,7 +100,7 @@ nb::class_<Chain> bind_chain(nb::module_& m, const char* name) {
            [](Chain& chain) {
              if constexpr (requires { chain.free_scratch(); }) {
                try {
-                 const Busy busy(chain.in_use);
+                 const Busy busy(chain.in_use, pause_without_gil);
                  chain.free_scratch();
                } catch (const LogitsError&) {  // whoever uses it needs it
                }
@@ -82,14 +110,21 @@ nb::class_<Chain> bind_chain(nb::module_& m, const char* name) {
       .def("restart", exclusive<Chain>(&Chain::restart))
       .def("clone",
            [](Chain& chain) {
-             const Busy busy(chain.in_use);
+             const Busy busy(chain.in_use, pause_without_gil, kReads);
              return std::make_unique<Chain>(chain);
            })
       .def_prop_ro("samplers", &Chain::samplers, nb::rv_policy::copy)
-      .def_prop_ro("history", [](const Chain& chain) { return chain.history().tokens; })
-      .def_prop_ro(
-          "generated", [](const Chain& chain) { return chain.history().generated; },
-          "For each token of the history, 1 if it was generated.")
+      .def(
+          "read",
+          [](Chain& chain, const nb::object& read) {
+            const Reading held(chain.in_use);
+            return read();
+          },
+          "read"_a, "Call a function while no other thread uses the chain.")
+      .def_prop_ro("history", reading<Chain>([](Chain& chain) { return chain.history().tokens; }))
+      .def_prop_ro("generated",
+                   reading<Chain>([](Chain& chain) { return chain.history().generated; }),
+                   "For each token of the history, 1 if it was generated.")
       .def_prop_ro("n_sampled", &Chain::n_sampled)
       .def_prop_ro("seconds", &Chain::seconds);
 }

@@ -305,6 +305,9 @@ class Chain:
     @property
     def samplers(self) -> list[Sampler]: ...
 
+    def read(self, read: object) -> object:
+        """Call a function while no other thread uses the chain."""
+
     @property
     def history(self) -> list[int]: ...
 
@@ -671,6 +674,9 @@ class LlamaChain:
 
     @property
     def samplers(self) -> list[LlamaSampler]: ...
+
+    def read(self, read: object) -> object:
+        """Call a function while no other thread uses the chain."""
 
     @property
     def history(self) -> list[int]: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from pathlib import Path
 from typing import Any
@@ -226,6 +227,18 @@ def test_guidance_in_company(model: LanguageModel) -> None:
     assert same.tokens == model.generate("ROMEO:", **OPTIONS).tokens
     word = alone.text.split()[1]
     assert word not in model.generate("ROMEO:", banned_strings=word, **asked).text
+
+
+@pytest.mark.parametrize("drawn", [1, 12])
+def test_guidance_goes_on_with_a_session(model: LanguageModel, tmp_path: Path, drawn: int) -> None:
+    asked: Any = {"guidance_scale": 1.7, "negative_prompt": "JULIET: O", "seed": 4}
+    whole = model.generate("ROMEO:", max_tokens=30, **asked).tokens
+    model.save_session(tmp_path / "s", model.generate("ROMEO:", max_tokens=drawn, **asked))
+    session = model.load_session(tmp_path / "s")
+    assert model.generate(session, max_tokens=30 - drawn, **asked).tokens == whole[drawn:]
+    shifted = dataclasses.replace(session, forgotten=((len(session.tokens) - 1, 1),))
+    rest = model.generate(shifted, max_tokens=0, **asked)
+    assert rest.request.remaining_drawn == tuple(whole[: drawn - 1])
 
 
 def test_guidance_of_a_chat_has_another_system_message(model: LanguageModel) -> None:

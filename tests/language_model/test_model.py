@@ -246,7 +246,9 @@ def test_bad_prompts(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> N
         model.generate([5, 2048])
     with pytest.raises(aleator.TokenizerError, match="token 0 is -1"):
         model.generate([-1])
-    with pytest.raises(aleator.ParameterError, match="prompt is empty"):
+    with pytest.raises(aleator.TokenizerError, match="negative_prompt token 0 is 2048"):
+        model.generate("a", guidance_scale=2.0, negative_prompt=[2048])
+    with pytest.raises(aleator.ParameterError, match="prompt is empty: give at least one token"):
         model.generate([])
     with pytest.raises(aleator.ParameterError, match="generate_batch"):
         model.generate(["a", "b"])  # type: ignore[list-item]

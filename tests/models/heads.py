@@ -17,6 +17,7 @@ import aleator._native as _native
 from aleator.core.threads import pool as thread_pool
 from aleator.models.draft_head import WINDOW, DraftHead
 from aleator.models.hub.bundled import bundled_model
+from aleator.models.weights import layer_of
 from aleator.samplers import Greedy, SamplerChain
 
 E, HEADS, KV, DIM, FF, DRAFT = 24, 4, 2, 8, 32, 40
@@ -210,10 +211,10 @@ DIRECTORIES: dict[str, tuple[str, dict[str, Any]]] = {
 """Architectures whose files have such layers -> transformers' class and sizes."""
 
 
-def write_mtp(folder: Path, arch: str, own: bool = False) -> Path:
+def write_mtp(folder: Path, arch: str, own: bool = False, kind: str = "F32") -> Path:
     """A model with the bundled model's tokenizer and one layer that predicts further tokens.
 
-    ``own``: that layer has embeddings, a norm and an output matrix of its own.
+    ``own``: that layer has embeddings, a norm and an output matrix of its own.  ``kind``: its type.
     """
     path = folder / f"{arch}.gguf"
     if arch in dense_models.DENSE:
@@ -246,7 +247,8 @@ def write_mtp(folder: Path, arch: str, own: bool = False) -> Path:
         else:
             delta_models.write_metadata(w, delta)
 
-    tensors = dict(pairs)
-    return write_file(
-        path, arch, metadata, lambda w: add_tensors(w, tensors.items(), "F32"), bundled_model()
-    )
+    def tensors(w: Any) -> None:
+        for name, values in dict(pairs).items():
+            add_tensors(w, [(name, values)], kind if layer_of(name) == further else "F32")
+
+    return write_file(path, arch, metadata, tensors, bundled_model())

@@ -18,6 +18,7 @@ from aleator.models import build_decoder
 from aleator.models.fingerprint import BLOCK, MOST_REMEMBERED, fingerprint, remembered
 from aleator.models.hub.bundled import bundled_model
 from aleator.models.weights import open_weights
+from tests.models.heads import write_mtp
 
 
 def bytes_of(n: int, seed: int = 0) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
@@ -107,3 +108,12 @@ def test_only_a_model_with_matrices_in_bf16_is_of_the_new_arithmetic(
     weights = open_weights(path)
     assert weights.identity().arithmetic == version
     assert Context(build_decoder(weights), n_ctx=8).cache.arithmetic == version
+
+
+@pytest.mark.parametrize("arch", ["deepseek2", "qwen35"])
+def test_layers_that_predict_further_tokens_do_not_change_the_arithmetic(
+    tmp_path: Path, arch: str
+) -> None:
+    weights = open_weights(write_mtp(tmp_path, arch, kind="BF16"))
+    at = f"blk.{weights.config.n_layers}.nextn.eh_proj.weight"
+    assert (weights.stored(at).type, weights.arithmetic) == ("BF16", 2)

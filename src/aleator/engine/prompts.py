@@ -318,8 +318,10 @@ class RequestMaker:
         for i, token in enumerate(tokens):
             if not 0 <= token < size:
                 raise TokenizerError(
-                    f"prompt token {i} is {token}: the vocabulary has tokens 0 to {size - 1}"
+                    f"{of} token {i} is {token}: the vocabulary has tokens 0 to {size - 1}"
                 )
+        if not tokens and not isinstance(prompt, str):
+            raise ParameterError(f"{of} is empty: give at least one token")
         if not tokens:
             raise ParameterError(
                 f"{of} is empty, and this model's tokenizer puts no token before a text: give at least one "

@@ -247,7 +247,7 @@ class RequestStateMaker:
         prompt = self._request_maker.tokens(
             checked_prompt(negative), options.parse_special, of="negative_prompt"
         )
-        return Guidance(prompt, options.guidance_scale)
+        return Guidance((*prompt, *request.remaining_drawn), options.guidance_scale)
 
     def _healing(self, request: Request, chain: SamplerChain) -> Healing | None:
         """The healing of tokens taken back from the prompt; None if none were."""

@@ -198,8 +198,8 @@ def most_positions(state: RequestState, n_ctx: int) -> int:
     negative, prompt = len(state.guidance.prompt), len(state.request.remaining)
     if negative > n_ctx:
         raise ContextFull(
-            f"the negative prompt has {negative} tokens and the context {n_ctx} positions: shorten it, or load "
-            "the model with a larger n_ctx"
+            f"the negative prompt has, with what was drawn before, {negative} tokens and the context {n_ctx} "
+            "positions: shorten it, or load the model with a larger n_ctx"
         )
     return n_ctx - max(0, negative - prompt)
 

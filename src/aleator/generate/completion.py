@@ -71,6 +71,13 @@ class Request:
         return remaining(self.tokens, self.forgotten)
 
     @property
+    def remaining_drawn(self) -> tuple[int, ...]:
+        """Those of ``remaining`` that an earlier generation drew."""
+        start = len(self.tokens) - self.drawn
+        places = remaining(range(len(self.tokens)), self.forgotten)
+        return tuple(self.tokens[i] for i in places if i >= start)
+
+    @property
     def cache_namespace(self) -> str:
         """The prompt-cache namespace to search for the prompt."""
         return self.namespace or self.options.namespace

@@ -343,7 +343,10 @@ class Generation(Uncopyable, Iterator[str]):
     )
     seed: int = forwarded("_completion.chain.seed", "The seed in effect.")
     n_ctx: int = forwarded("_completion.n_ctx", "Positions that it may use, prompt included.")
-    stats: Stats = forwarded("_reader.run.stats", "Counts and times of its batch so far.")
+    stats: Stats = forwarded(
+        "_reader.run.stats",
+        "Counts and times of its batch so far; reading them generates nothing: take the text first.",
+    )
     done: bool = forwarded("_completion.done", "Whether it has ended; generates nothing.")
     error: BaseException | None = forwarded(
         "_completion.error",

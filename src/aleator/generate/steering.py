@@ -89,7 +89,7 @@ class Guidance:
     of its own, in which the text follows it too.
 
     Attributes:
-        prompt: The negative prompt, at least one token.
+        prompt: The negative prompt, at least one token, and what an earlier generation drew of the text.
         seq: Its cache sequence; -1 before the request begins.
         computed: Tokens of the negative prompt that the cache holds.
         first: The logits [V] after it, once it is computed.

@@ -103,9 +103,15 @@ class Weights:
 
     @property
     def arithmetic(self) -> int:
-        """The version of the rules of the model's logits (docs/numerics.md, part 2)."""
+        """The version of the rules of the model's logits (docs/numerics.md, part 2).
+
+        Layers that predict further tokens do not count: they give guesses, which change no text, and nothing
+        that they compute is saved.
+        """
         return arithmetic_version(
-            each.type for each in self._tensors.values() if len(each.shape) > 1
+            each.type
+            for name, each in self._tensors.items()
+            if len(each.shape) > 1 and layer_of(name) < self.config.n_layers
         )
 
     def _files(self) -> list[Path]:

@@ -45,7 +45,7 @@ class SamplerChain(ChainMembers):
 
     The samplers stay in the order of the list.  For equal logits a portable chain gives the same token on any
     machine (docs/numerics.md); with ``numerics="llama.cpp"`` it gives llama.cpp's (docs/llama-cpp.md).  One
-    chain serves one sequence, and one thread at a time.
+    chain serves one sequence, and one thread at a time: another that reads or copies it waits.
 
     ``copy.copy``, ``copy.deepcopy`` and :meth:`clone` all give a copy with a state of its own.  A chain can be
     pickled, with its state, if its samplers can; :meth:`state_write` gives the state alone.
@@ -87,13 +87,16 @@ class SamplerChain(ChainMembers):
 
     def jump_forward(self) -> bytes:
         """The text that the constraints force next; empty if they leave a choice or there are none."""
-        forced = [c.constraint.jump_forward() for c in self.constraints if not c.constraint.waiting]
-        return max(forced, key=len, default=b"")
+        forced: Any = self._native.read(self._forced)
+        return bytes(max(forced, key=len, default=b""))
+
+    def _forced(self) -> list[bytes]:
+        return [c.constraint.jump_forward() for c in self.constraints if not c.constraint.waiting]
 
     @property
     def finished(self) -> bool:
         """Whether a constraint says that the text is complete, so that only its end may follow."""
-        return any(c.finished for c in self.constraints)
+        return bool(self._native.read(lambda: any(c.finished for c in self.constraints)))
 
     @property
     def position(self) -> int:
