@@ -42,7 +42,7 @@ constexpr int64_t many_scores = 9, many_mixed = 6;
 // room for.
 constexpr int64_t columns_together(int64_t queries, int64_t dim) {
   if (queries < many_scores) return few_rows;
-  const int64_t fit = many_rows * 64 / dim / 32 * 32;
+  const int64_t fit = many_rows * 128 / dim / 32 * 32;
   return fit < few_rows ? few_rows : fit > many_rows ? many_rows : fit;
 }
 // Floats of working memory for heads of so many channels.

@@ -126,7 +126,7 @@ template <int NQ, int NK>
   for (int r = 0; r < NQ; r++)
     for (int k = 0; k < NK; k++) {
       float* at = highest + r * 16 + (j + k * lanes) % 16;
-      store(at, larger(scores[r * NK + k], load(at)));
+      store(at, higher(scores[r * NK + k], load(at)));
     }
 }
 

@@ -7,9 +7,9 @@
 
 namespace aleator {
 
-// Queries of a key-value head that go together: as many as keep their scores within two megabytes.
+// Queries of a key-value head that go together: as many as keep their scores within four megabytes.
 static int64_t queries_together(int64_t columns) {
-  return std::clamp<int64_t>((int64_t(1) << 19) / (columns + 1), 32, 64);
+  return std::clamp<int64_t>((int64_t(1) << 20) / (columns + 1), 32, 96);
 }
 // For fewer tiles, writing them to memory and reading them again takes longer than transposing.
 constexpr size_t tiles_to_keep = 3;

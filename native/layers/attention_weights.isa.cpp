@@ -19,7 +19,7 @@ static inline float largest(const float* x, int64_t n, float least) {
   constexpr int sets = 4;  // so that a comparison need not wait for the last one
   vf tops[sets];
   for (vf& t : tops) t = splat(least);
-  const auto meet = [&](int k, vf v) { tops[k] = larger(v, tops[k]); };
+  const auto meet = [&](int k, vf v) { tops[k] = higher(v, tops[k]); };
   int64_t i = 0;
   for (; i + sets * lanes <= n; i += sets * lanes)
     for (int k = 0; k < sets; k++) meet(k, load(x + i + k * lanes));
@@ -87,7 +87,7 @@ void find_highest(const Attended& seen, int64_t begin, int64_t end, float* score
     v16 top = load16(highest + i * 16);
     for (int64_t j = a; j < b; j += 16)
       for (int k = 0; k < parts16; k++)
-        top.part[k] = larger(load(row + j + k * lanes), top.part[k]);
+        top.part[k] = higher(load(row + j + k * lanes), top.part[k]);
     store16(highest + i * 16, top);
   });
 }

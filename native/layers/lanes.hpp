@@ -55,9 +55,6 @@ static inline void with_count(int64_t n, F&& f) {
   f(std::integral_constant<int, most>());
 }
 
-// The larger of two; where one is no number, b.
-[[maybe_unused]] static inline vf larger(vf a, vf b) { return a > b ? a : b; }
-
 typedef float v4 __attribute__((vector_size(16)));
 
 // Each four lanes' sums, by halves.
