@@ -35,25 +35,33 @@ constexpr int64_t padded(int64_t n) { return (n + 15) / 16 * 16; }
 // Columns in one call of mix, at most: few queries take few, so that memory is read as it lies;
 // many take more, so that sums are stored and loaded again less often.
 constexpr int64_t few_rows = 32, many_rows = 128;
-// Floats of working memory for heads of so many channels.
-constexpr int64_t attention_room(int64_t dim) { return (16 + many_rows) * padded(dim); }
-constexpr int64_t attention_slack = 16;  // floats that a row of scores must have beyond n
 // From so many queries on keys are read, widened and transposed once for all of them, and values in
 // blocks widened; with AVX-512 these always are.
 constexpr int64_t many_scores = 9, many_mixed = 6;
+// Columns that one head takes before the next: of many queries as many as the first-level cache has
+// room for.
+constexpr int64_t columns_together(int64_t queries, int64_t dim) {
+  if (queries < many_scores) return few_rows;
+  const int64_t fit = many_rows * 128 / dim / 32 * 32;
+  return fit < few_rows ? few_rows : fit > many_rows ? many_rows : fit;
+}
+// Floats of working memory for heads of so many channels.
+constexpr int64_t attention_room(int64_t dim) { return (16 + many_rows) * padded(dim); }
+constexpr int64_t attention_slack = 16;  // floats that a row of scores must have beyond n
 
-// scores[i * stride + j] = q_i . key_j * scale for columns [begin, end) and every query.
+// scores[i * stride + j - begin] = q_i . key_j * scale for columns [begin, end) and every query.
 ALEATOR_KERNEL(void, score_keys,
                (const Attended& seen, const CacheSide& keys, float scale, int64_t begin,
                 int64_t end, float* scores, int64_t stride, float* room))
 // The same for many queries in two steps. Keys of columns [begin, end) as float32, each 16 as a
-// square [padded(dim), 16], the last one filled up; and scores of columns from there on.
+// square [padded(dim), 16], the last one filled up; and scores of columns from there on. `highest`,
+// if it is given: see find_highest.
 ALEATOR_KERNEL(void, key_columns,
                (const Attended& seen, const CacheSide& keys, int64_t begin, int64_t end,
                 float* columns, float* room))
 ALEATOR_KERNEL(void, score_columns,
                (const Attended& seen, const float* columns, int64_t width, float scale,
-                int64_t begin, int64_t end, float* scores, int64_t stride))
+                int64_t begin, int64_t end, float* scores, int64_t stride, float* highest))
 // scores[j] -= slope * |positions[j] - position|, the product rounded by itself.
 ALEATOR_KERNEL(void, lean,
                (float* scores, int64_t n, float slope, const int32_t* positions, int32_t position))
@@ -61,9 +69,23 @@ ALEATOR_KERNEL(void, lean,
 // of a cell without a value; -infinity: there is none.  Overwrites up to 15 floats after the
 // scores.
 ALEATOR_KERNEL(float, weigh_keys, (float* scores, int64_t n, float sink))
+// The same for many queries in steps over columns [begin, end), begin a multiple of 16, whose
+// scores are as score_columns leaves them. The highest scores so far of query i, in sixteen lanes
+// from highest[i * 16] on; what it does not see in a sixteen of columns becomes -infinity.
+ALEATOR_KERNEL(void, find_highest,
+               (const Attended& seen, int64_t begin, int64_t end, float* scores, int64_t stride,
+                float* highest))
+// Scores become weights, highest[i] being query i's highest score of all; their sums go on in
+// sixteen lanes from totals[i * 16] on.
+ALEATOR_KERNEL(void, weigh_columns,
+               (const Attended& seen, int64_t begin, int64_t end, float* scores, int64_t stride,
+                const float* highest, float* totals))
+// 1 / the sum of one query's weights, of which `first` is the first column that it sees.
+ALEATOR_KERNEL(float, weight_factor,
+               (const float* totals, int64_t first, float highest, float sink))
 // out[i * out_stride + c] += sum over columns [begin, end) that query i sees of weights[i * stride
-// + j] * value_j[c], for channels [c0, c1), of which c0 is a multiple of 32, and c1 too or the
-// last. At most many_rows columns.  Rows of out have padded(dim) floats.
+// + j - begin] * value_j[c], for channels [c0, c1), of which c0 is a multiple of 32, and c1 too or
+// the last. At most many_rows columns.  Rows of out have padded(dim) floats.
 ALEATOR_KERNEL(void, mix,
                (const Attended& seen, const CacheSide& values, const float* weights, int64_t stride,
                 int64_t begin, int64_t end, int64_t c0, int64_t c1, float* out, int64_t out_stride,

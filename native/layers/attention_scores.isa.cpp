@@ -119,11 +119,22 @@ template <int NQ, int NK, int apart>
   }
 }
 
+// Of NQ queries the highest scores so far, in sixteen lanes each, and scores of keys from j on.
+template <int NQ, int NK>
+[[gnu::always_inline]] static inline void meet_highest(const vf (&scores)[NQ * NK], int64_t j,
+                                                       float* highest) {
+  for (int r = 0; r < NQ; r++)
+    for (int k = 0; k < NK; k++) {
+      float* at = highest + r * 16 + (j + k * lanes) % 16;
+      store(at, higher(scores[r * NK + k], load(at)));
+    }
+}
+
 // n keys, of which each 16 are a square of columns, and NQ queries, `apart` floats from each other;
-// scores are `stride` from each other.
+// scores are `stride` from each other. `highest`: see score_columns.
 template <int NQ, int NK>
 static void score_squares(const float* columns, int64_t n, const float* queries, int64_t apart,
-                          int64_t width, float scale, float* to, int64_t stride) {
+                          int64_t width, float scale, float* to, int64_t stride, float* highest) {
   for (int64_t j = 0; j < n; j += NK * lanes) {
     // The tree's halves one after the other: in one piece GCC keeps more of it in memory.
     vf total[NQ * NK] = {};
@@ -139,26 +150,37 @@ static void score_squares(const float* columns, int64_t n, const float* queries,
       lane_sums<NQ, NK, 2>(at, q, width, sums);
       for (int i = 0; i < NQ * NK; i++) total[i] = l ? total[i] + sums[i] : sums[i];
     }
+    for (vf& t : total) t *= scale;
     for (int r = 0; r < NQ; r++)
-      for (int k = 0; k < NK; k++)
-        store(to + r * stride + j + k * lanes, total[r * NK + k] * scale);
+      for (int k = 0; k < NK; k++) store(to + r * stride + j + k * lanes, total[r * NK + k]);
+    if (highest) meet_highest<NQ, NK>(total, j, highest);
   }
 }
 
-// Keys [from, end) of n in `columns`, of 16 or a multiple of NK vectors, and many queries.
+// Queries that go together, and whether those from the i-th on all see columns [begin, end).
+constexpr int64_t queries_at_once = 4;
+static bool all_see(const Attended& seen, int64_t i, int64_t begin, int64_t end) {
+  for (int64_t r = i; r < std::min(i + queries_at_once, seen.n_queries); r++)
+    if (seen.first[r] > begin || seen.end[r] < end) return false;
+  return true;
+}
+
+// Keys [from, end) of n in `columns`, of 16 or a multiple of NK vectors, and many queries; the
+// first is column j. `highest`: of queries that see all of them, or none.
 template <int NK>
-static void score_many(const Attended& seen, int64_t variant, const float* columns, int64_t n,
-                       int64_t from, int64_t end, int64_t width, float scale, float* scores,
-                       int64_t stride) {
+static void score_many(const Attended& seen, int64_t variant, const float* columns, int64_t j,
+                       int64_t n, int64_t from, int64_t end, int64_t width, float scale,
+                       float* scores, int64_t stride, float* highest) {
   const bool whole = end - from == n;
   const int64_t apart = seen.variants * width;
-  for (int64_t i = 0; i < seen.n_queries; i += 4) {
+  for (int64_t i = 0; i < seen.n_queries; i += queries_at_once) {
     const float* q = seen.q + i * apart + variant * width;
-    const int64_t most = std::min<int64_t>(4, seen.n_queries - i);
-    float some[4 * many_keys], *to = scores + i * stride;
-    with_count<4>(most, [&](auto count) {
+    const int64_t most = std::min(queries_at_once, seen.n_queries - i);
+    float some[queries_at_once * many_keys], *to = scores + i * stride;
+    float* const tops = highest && all_see(seen, i, j, j + n) ? highest + i * 16 : nullptr;
+    with_count<queries_at_once>(most, [&](auto count) {
       score_squares<count(), NK>(columns, n, q, apart, width, scale, whole ? to : some,
-                                 whole ? stride : many_keys);
+                                 whole ? stride : many_keys, tops);
     });
     if (!whole)
       for (int64_t r = 0; r < most; r++)
@@ -166,8 +188,21 @@ static void score_many(const Attended& seen, int64_t variant, const float* colum
   }
 }
 
+// The highest scores of columns [begin, end) for those who do not see all of them; of all queries
+// where nothing was `met` yet.
+static void meet_others(const Attended& seen, bool met, int64_t begin, int64_t end, float* scores,
+                        int64_t stride, float* highest) {
+  for (int64_t i = 0; i < seen.n_queries; i += queries_at_once) {
+    if (met && all_see(seen, i, begin, end)) continue;
+    Attended some = seen;
+    some.first += i, some.end += i;
+    some.n_queries = std::min(queries_at_once, seen.n_queries - i);
+    find_highest(some, begin, end, scores + i * stride, stride, highest + i * 16);
+  }
+}
+
 void score_columns(const Attended& seen, const float* columns, int64_t width, float scale,
-                   int64_t begin, int64_t end, float* scores, int64_t stride) {
+                   int64_t begin, int64_t end, float* scores, int64_t stride, float* highest) {
   // As many as stay in the first-level cache beside the queries.
   const int64_t most = width > 64 ? many_keys / 2 : many_keys;
   const Attended::Part* part = seen.parts;
@@ -176,15 +211,20 @@ void score_columns(const Attended& seen, const float* columns, int64_t width, fl
     int64_t n = std::min(most, end - j);
     if (n > 32) n = n / 32 * 32;
     const float* at = columns + (j - begin) * width;
+    float* row = scores + (j - begin);
+    const bool whole = n % 16 == 0 && part->end - j >= n;
+    float* const tops = whole ? highest : nullptr;
     for (int64_t k = 0; k < n;) {
       const int64_t to = std::min(n, part->end - j);
       if (lanes == 16 && n <= 16)
-        score_many<1>(seen, part->variant, at, 16, k, to, width, scale, scores + j, stride);
+        score_many<1>(seen, part->variant, at, j, 16, k, to, width, scale, row, stride, tops);
       else
-        score_many<2>(seen, part->variant, at, padded(n), k, to, width, scale, scores + j, stride);
+        score_many<2>(seen, part->variant, at, j, padded(n), k, to, width, scale, row, stride,
+                      tops);
       k = to;
       if (part->end - j <= k && j + k < seen.n) part++;
     }
+    if (highest) meet_others(seen, whole, j, j + n, row, stride, highest);
     j += n;
   }
 }
@@ -242,7 +282,7 @@ void score_keys(const Attended& seen, const CacheSide& keys, float scale, int64_
       for (int64_t k = 0; k < n;) {
         const int64_t to = std::min(n, part->end - j);
         score_few<decltype(found)>(seen, part->variant, rows + k, to - k, keys.dim, scale,
-                                   scores + j + k, stride);
+                                   scores + (j - begin) + k, stride);
         k = to;
         if (part->end - j <= k && j + k < seen.n) part++;
       }

@@ -7,22 +7,12 @@
 
 namespace aleator {
 
-// Queries of a key-value head that go together: as many as keep their scores within two megabytes.
+// Queries of a key-value head that go together: as many as keep their scores within four megabytes.
 static int64_t queries_together(int64_t columns) {
-  return std::clamp<int64_t>((int64_t(1) << 19) / (columns + 1), 32, 64);
+  return std::clamp<int64_t>((int64_t(1) << 20) / (columns + 1), 32, 96);
 }
-// Columns that one head takes before the next: of many queries as many as the first-level cache has
-// room for.
-static int64_t columns_together(int64_t queries, int64_t dim) {
-  if (queries < many_scores) return few_rows;
-  return std::clamp(many_rows * 64 / dim / 32 * 32, few_rows, many_rows);
-}
-// Floats of transposed keys that a thread keeps for the next tile: four megabytes.
-constexpr int64_t kept_floats = 1 << 20;
 // For fewer tiles, writing them to memory and reading them again takes longer than transposing.
 constexpr size_t tiles_to_keep = 3;
-// Channels of a head whose values one thread takes.
-constexpr int64_t channels_together = 32;
 // From so many columns on a tile is worth sharing out among threads.
 constexpr int64_t columns_to_share = 512;
 namespace {
@@ -247,53 +237,22 @@ void AttentionStep::run(int thread, Pool& pool, const AttentionShape& s, const f
     const int64_t i = many ? unit % n_whole : unit / n, h = many ? unit / n_whole : unit % n;
     run_heads(own, s, *whole_[i], h * together, (h + 1) * together, q, out);
   });
-  if (n_shared == 0) return;
-  pool.barrier();
-  pool.each(thread, shared_tokens_ * s.heads, [&](int64_t row) { weigh_row(s, row); });
-  const int64_t all = heads * ((s.values.dim + channels_together - 1) / channels_together);
-  int64_t units = std::min<int64_t>(all, pool.size());
-  while (all % units) units++;
-  pool.split(thread, units * n_shared, [&](int64_t unit) {
-    const int64_t first = unit / n_shared * (all / units);
-    mix_channels(own, s, *shared_[unit % n_shared], first, first + all / units, q, out);
-  });
-  if (!s.values.rotation) return;
-  pool.barrier();
-  pool.split(thread, shared_tokens_, [&](int64_t i) {
-    const Tile& tile = shared_tile(i);
-    const int64_t width = s.heads * s.values.dim;
-    hadamard_(out + (tile.token + i - tile.shared) * width, width, s.values.rotation);
-  });
+  if (n_shared) finish_shared(thread, pool, s, q, out);
+}
+
+// What is done to scores of columns [first, end) of a tile before they become weights.
+void AttentionStep::adjust(const AttentionShape& s, const Tile& tile, int64_t token, int64_t head,
+                           float* scores, int64_t first, int64_t end) const {
+  if (s.softcap != 0) soften_(scores, end - first, s.softcap);
+  if (s.slopes)
+    lean_(scores, end - first, s.slopes[head], tile.positions + first, seen_.positions[token]);
 }
 
 // Scores of columns [first, end) of a tile become weights; returns 1 / their sum.
 float AttentionStep::weigh(const AttentionShape& s, const Tile& tile, int64_t token, int64_t head,
                            float* scores, int64_t first, int64_t end) const {
-  if (s.softcap != 0) soften_(scores + first, end - first, s.softcap);
-  if (s.slopes)
-    lean_(scores + first, end - first, s.slopes[head], tile.positions + first,
-          seen_.positions[token]);
+  adjust(s, tile, token, head, scores + first, first, end);
   return weigh_keys_(scores + first, end - first, s.sinks ? s.sinks[head] : -INFINITY);
-}
-
-// Scores of columns [begin, end), the first a multiple of 16.
-void AttentionStep::score(Scratch& own, const AttentionShape& s, const Attended& seen, bool keeps,
-                          int64_t begin, int64_t end, float* scores, int64_t stride) const {
-  if (seen.n_queries < many_scores)
-    return score_keys_(seen, s.keys, s.scale, begin, end, scores, stride, own.room.data());
-  const int64_t width = padded(s.keys.dim), most = std::min(kept_floats / width, padded(seen.n));
-  if (own.head != seen.head || own.cells != seen.cells)
-    own.head = seen.head, own.cells = seen.cells, own.transposed = 0;
-  float *block = own.room.data(), *columns = block + 16 * width;
-  int64_t known = begin;
-  if (keeps && padded(end) <= most && begin <= own.transposed) {
-    if (int64_t(own.columns.size()) < most * width) own.columns.resize(most * width);
-    columns = &own.columns[begin * width];
-    known = std::clamp(own.transposed / 16 * 16, begin, end);
-    own.transposed = std::max(own.transposed, end);
-  }
-  if (known < end) key_columns_(seen, s.keys, known, end, columns + (known - begin) * width, block);
-  score_columns_(seen, columns, width, s.scale, begin, end, scores, stride);
 }
 
 void AttentionStep::run_heads(Scratch& own, const AttentionShape& s, const Tile& tile, int64_t h0,
@@ -301,18 +260,19 @@ void AttentionStep::run_heads(Scratch& own, const AttentionShape& s, const Tile&
   const int64_t group = s.group(), n = tile.tokens * group, dim = s.values.dim;
   const int64_t stride = padded(tile.n) + attention_slack, width = padded(dim);
   form(own, s, tile, h0, h1, q);
+  if (n >= many_scores) return run_many(own, s, tile, h0, out);
   const size_t rows = size_t((h1 - h0) * n);
   if (own.scores.size() < rows * size_t(stride)) own.scores.resize(rows * size_t(stride) * 5 / 4);
   own.mixed.assign(rows * size_t(width), 0.0f);
   own.factors.assign(rows, 0.0f);
   const auto blocks = [&](auto&& f) {
-    const int64_t together = columns_together(n, dim);
-    for (int64_t j = 0; j < tile.n; j += together)
+    for (int64_t j = 0; j < tile.n; j += few_rows)
       for (int64_t h = 0; h < h1 - h0; h++)
-        f(j, std::min(tile.n, j + together), own.seen[h], h * n);
+        f(j, std::min(tile.n, j + few_rows), own.seen[h], h * n);
   };
   blocks([&](int64_t begin, int64_t end, const Attended& seen, int64_t row) {
-    score(own, s, seen, tile.keeps, begin, end, &own.scores[row * stride], stride);
+    score_keys_(seen, s.keys, s.scale, begin, end, &own.scores[row * stride + begin], stride,
+                own.room.data());
   });
   for (int64_t row = 0; row < int64_t(rows); row++) {
     const int64_t first = own.first[row % n], end = own.end[row % n];
@@ -322,82 +282,22 @@ void AttentionStep::run_heads(Scratch& own, const AttentionShape& s, const Tile&
                 &own.scores[row * stride], first, end);
   }
   blocks([&](int64_t begin, int64_t end, const Attended& seen, int64_t row) {
-    mix_(seen, s.values, &own.scores[row * stride], stride, begin, end, 0, dim,
+    mix_(seen, s.values, &own.scores[row * stride + begin], stride, begin, end, 0, dim,
          &own.mixed[row * width], width, own.room.data());
   });
-  for (int64_t row = 0; row < int64_t(rows); row++) {
-    const int64_t i = row % n, head = (h0 + row / n) * group + i % group;
-    float* to = out + ((tile.token + i / group) * s.heads + head) * dim;
-    const float factor = own.factors[row], *from = &own.mixed[row * width];
-    for (int64_t c = 0; c < dim; c++) to[c] = from[c] * factor;
+  for (int64_t h = h0; h < h1; h++) finish(own, s, tile, h, (h - h0) * n, out);
+}
+
+// What comes out for head h, whose sums and factors begin with the row `from`.
+void AttentionStep::finish(const Scratch& own, const AttentionShape& s, const Tile& tile, int64_t h,
+                           int64_t from, float* out) const {
+  const int64_t group = s.group(), dim = s.values.dim, width = padded(dim);
+  for (int64_t i = 0; i < tile.tokens * group; i++) {
+    float* to = out + ((tile.token + i / group) * s.heads + h * group + i % group) * dim;
+    const float factor = own.factors[from + i], *mixed = &own.mixed[(from + i) * width];
+    for (int64_t c = 0; c < dim; c++) to[c] = mixed[c] * factor;
     if (s.values.rotation) hadamard_(to, dim, s.values.rotation);
   }
-}
-
-const AttentionStep::Tile& AttentionStep::shared_tile(int64_t token) const {
-  size_t i = shared_.size() - 1;
-  while (shared_[i]->shared > token) i--;
-  return *shared_[i];
-}
-
-// Where the rows of a shared tile's head begin in scores_: in a tile the heads follow each other.
-int64_t AttentionStep::row(const AttentionShape& s, const Tile& tile, int64_t h) const {
-  return tile.shared * s.heads + h * tile.tokens * s.group();
-}
-
-void AttentionStep::score_part(Scratch& own, const AttentionShape& s, const Tile& tile,
-                               int64_t begin, int64_t end, const float* q) {
-  if (begin >= end) return;
-  const int64_t stride = padded(longest_) + attention_slack;
-  form(own, s, tile, 0, s.keys.heads, q);
-  const int64_t together = columns_together(tile.tokens * s.group(), s.keys.dim);
-  for (int64_t j = begin; j < end; j += together)
-    for (int64_t h = 0; h < s.keys.heads; h++)
-      score(own, s, own.seen[h], false, j, std::min(end, j + together),
-            &scores_[row(s, tile, h) * stride], stride);
-}
-
-void AttentionStep::weigh_row(const AttentionShape& s, int64_t row) {
-  const Tile& tile = shared_tile(row / s.heads);
-  const int64_t stride = padded(longest_) + attention_slack, group = s.group();
-  const int64_t in_tile = row - tile.shared * s.heads, i = in_tile % (tile.tokens * group);
-  const int64_t t = tile.token + i / group;
-  const int64_t head = in_tile / (tile.tokens * group) * group + i % group;
-  const bool joined = sunk(t);
-  const int64_t low = joined ? 0 : first(t) - tile.base;
-  const int64_t high = joined ? tile.n : seen_.seen_count[t] - tile.base;
-  factors_[row] = low < high ? weigh(s, tile, t, head, &scores_[row * stride], low, high) : 0.0f;
-}
-
-// The values of a shared tile in pieces [first, last) of channels_together channels of its heads.
-void AttentionStep::mix_channels(Scratch& own, const AttentionShape& s, const Tile& tile,
-                                 int64_t first, int64_t last, const float* q, float* out) {
-  const int64_t group = s.group(), n = tile.tokens * group, dim = s.values.dim, width = padded(dim);
-  const int64_t stride = padded(longest_) + attention_slack;
-  const int64_t per_head = (dim + channels_together - 1) / channels_together;
-  form(own, s, tile, 0, s.keys.heads, q);
-  const auto each = [&](auto&& f) {
-    for (int64_t i = first; i < last; i++) {
-      const int64_t h = i / per_head, c = i % per_head * channels_together;
-      f(h, c, std::min(dim, c + channels_together), row(s, tile, h));
-    }
-  };
-  each([&](int64_t, int64_t c, int64_t, int64_t row) {
-    for (int64_t i = row; i < row + n; i++)
-      std::fill_n(&mixed_[i * width + c], std::min(channels_together, width - c), 0.0f);
-  });
-  const int64_t together = columns_together(n, dim);
-  for (int64_t j = 0; j < tile.n; j += together)
-    each([&](int64_t h, int64_t c, int64_t end, int64_t row) {
-      mix_(own.seen[h], s.values, &scores_[row * stride], stride, j, std::min(tile.n, j + together),
-           c, end, &mixed_[row * width], width, own.room.data());
-    });
-  each([&](int64_t h, int64_t c, int64_t end, int64_t row) {
-    for (int64_t i = 0; i < n; i++) {
-      float* to = out + ((tile.token + i / group) * s.heads + h * group + i % group) * dim;
-      for (int64_t k = c; k < end; k++) to[k] = mixed_[(row + i) * width + k] * factors_[row + i];
-    }
-  });
 }
 
 }  // namespace aleator

@@ -69,6 +69,7 @@ class AttentionStep {
   };
   struct Scratch {  // one thread's own
     Lines<float> queries, scores, mixed, factors, room;
+    Lines<float> highest, totals;  // of many queries, each in sixteen lanes
     std::vector<int64_t> first, end;
     std::vector<Attended> seen;  // of key-value heads
     // The first keys that tiles of one list have in common, transposed: those of a head's columns
@@ -87,12 +88,21 @@ class AttentionStep {
   void form(Scratch& own, const AttentionShape& s, const Tile& tile, int64_t h0, int64_t h1,
             const float* q) const;
   void score(Scratch& own, const AttentionShape& s, const Attended& seen, bool keeps, int64_t begin,
-             int64_t end, float* scores, int64_t stride) const;
+             int64_t end, float* scores, int64_t stride, float* highest = nullptr) const;
   void run_heads(Scratch& own, const AttentionShape& s, const Tile& tile, int64_t h0, int64_t h1,
                  const float* q, float* out) const;
+  void finish(const Scratch& own, const AttentionShape& s, const Tile& tile, int64_t h,
+              int64_t from, float* out) const;
+  void run_many(Scratch& own, const AttentionShape& s, const Tile& tile, int64_t h,
+                float* out) const;
+  void adjust_block(const Scratch& own, const AttentionShape& s, const Tile& tile, int64_t h,
+                    int64_t begin, int64_t end, float* scores, int64_t stride) const;
+  void adjust(const AttentionShape& s, const Tile& tile, int64_t token, int64_t head, float* scores,
+              int64_t first, int64_t end) const;
   float weigh(const AttentionShape& s, const Tile& tile, int64_t token, int64_t head, float* scores,
               int64_t first, int64_t end) const;
   void share(int threads, int64_t kv_heads);
+  void finish_shared(int thread, Pool& pool, const AttentionShape& s, const float* q, float* out);
   const Tile& shared_tile(int64_t token) const;
   int64_t row(const AttentionShape& s, const Tile& tile, int64_t h) const;
   void score_part(Scratch& own, const AttentionShape& s, const Tile& tile, int64_t begin,

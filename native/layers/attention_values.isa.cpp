@@ -1,59 +1,10 @@
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
 #include <type_traits>
 
 #include "layers/attention.hpp"
-#include "layers/exponential.hpp"
 #include "layers/widened.hpp"
 
 namespace aleator::ALEATOR_ISA {
-
-void lean(float* scores, int64_t n, float slope, const int32_t* positions, int32_t position) {
-  for (int64_t j = 0; j < n; j++) {
-    const float far = slope * -float(std::abs(positions[j] - position));
-    scores[j] = scores[j] + far;
-  }
-}
-
-// The largest of n floats, a multiple of 16, and of one more.
-static inline float largest(const float* x, int64_t n, float least) {
-  constexpr int sets = 4;  // so that a comparison need not wait for the last one
-  vf tops[sets];
-  for (vf& t : tops) t = splat(least);
-  const auto meet = [&](int k, vf v) { tops[k] = where(v > tops[k], v, tops[k]); };
-  int64_t i = 0;
-  for (; i + sets * lanes <= n; i += sets * lanes)
-    for (int k = 0; k < sets; k++) meet(k, load(x + i + k * lanes));
-  for (; i < n; i += lanes) meet(0, load(x + i));
-  for (int k = 1; k < sets; k++) meet(0, tops[k]);
-  for (int k = 0; k < lanes; k++) least = tops[0][k] > least ? tops[0][k] : least;
-  return least;
-}
-// n times sixteen scores, added to the total one after the other.
-template <int n>
-[[gnu::always_inline]] static inline void weigh_some(float* scores, float highest, v16& total) {
-  constexpr int vectors = n * parts16;
-  vf e[vectors];
-  for (int k = 0; k < vectors; k++) e[k] = load(scores + k * lanes) - highest;
-  exponentials<true>(e);
-  for (int k = 0; k < vectors; k++) {
-    store(scores + k * lanes, e[k]);
-    total.part[k % parts16] += e[k];
-  }
-}
-
-float weigh_keys(float* scores, int64_t n, float sink) {
-  for (int64_t j = n; j % 16; j++) scores[j] = -INFINITY;
-  const float highest = largest(scores, padded(n), sink);
-  v16 total = splat16(0);
-  constexpr int together = lanes / 4;  // four registers
-  int64_t j = 0;
-  for (; j + 16 * together <= n; j += 16 * together)
-    weigh_some<together>(scores + j, highest, total);
-  for (; j < n; j += 16) weigh_some<1>(scores + j, highest, total);
-  return 1.0f / (sum16(total) + exponential(splat(sink - highest))[0]);
-}
 
 // Where the values of a block of columns are read: in the cache, or widened.
 template <class Read>
@@ -157,7 +108,7 @@ static void mix_seen(const Rows& from, const Attended& seen, const float* weight
     float* to[all];
     int64_t low[all], high[all], a = 0, b = n;  // all of them see [a, b)
     for (int64_t r = 0; r < most; r++) {
-      w[r] = weights + (i + r) * stride + begin;
+      w[r] = weights + (i + r) * stride;
       to[r] = out + (i + r) * out_stride;
       low[r] = std::max<int64_t>(seen.first[i + r] - begin, 0);
       high[r] = std::min(seen.end[i + r] - begin, n);

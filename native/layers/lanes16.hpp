@@ -116,6 +116,9 @@ template <class Read>
 constexpr bool widened_first = false;
 #endif
 
+// The higher of two; where one is no number, b.
+[[maybe_unused]] static inline vf higher(vf a, vf b) { return a > b ? a : b; }
+
 // --- sixteen lanes ---
 
 constexpr int parts16 = 16 / lanes;
