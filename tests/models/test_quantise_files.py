@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import gguf
 import numpy as np
 import pytest
+from encoder_models import ENCODERS, write_encoder
 from make_models import SPECS, Spec, random_tensors, write_model
 
 from aleator import load
@@ -275,3 +276,16 @@ def test_architectures(tmp_path: Path) -> None:
         Quantisation(source, "Q4_0").write(out, 1)
         model = load(out)
         assert model.weights.config.architecture == name
+
+
+@pytest.mark.parametrize(
+    "name", ["bert", "nomic-bert", "jina-bert-v2", "jina-bert-v3", "modern-bert"]
+)
+def test_encoders(name: str, tmp_path: Path) -> None:
+    source, out = write_encoder(tmp_path / "m.gguf", ENCODERS[name]), tmp_path / "out.gguf"
+    Quantisation(source, "Q8_0").write(out, 1)
+    types = {each: GGUFFile(out).type_of(each) for each in GGUFFile(out).tensors}
+    assert types["blk.0.attn_output.weight"] == types["token_embd.weight"] == "Q8_0"
+    assert {types[each] for each in types if "norm" in each or each.endswith("bias")} == {"F32"}
+    small, whole = (load(each).embed(["the king of ale"])[0] for each in (out, source))
+    assert 0.99 < np.dot(small, whole) < 1

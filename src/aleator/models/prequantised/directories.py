@@ -219,7 +219,9 @@ class Method:
     matrix: str = "weight"  # the end of the matrix's name
     unused: tuple[str, ...] = ()  # ends of names of tensors beside matrices that are passed over
     check: Callable[[Fields], None] | None = None  # of the configuration, beside _ONLY
-    beside: str = ""  # the end of the name of a tensor that tells codes of any type; "": there is none
+    beside: str = (
+        ""  # the end of the name of a tensor that tells codes of any type; "": there is none
+    )
 
 
 _OF_NF4 = ("absmax", "quant_map", "nested_absmax", "nested_quant_map")
@@ -299,7 +301,10 @@ def joined(
         for name, (_, tensor) in found.items()
         for end, kinds in method.codes.items()
         if name.endswith(end)
-        and (tensor.type in kinds or (method.beside and name.removesuffix(end) + method.beside in found))
+        and (
+            tensor.type in kinds
+            or (method.beside and name.removesuffix(end) + method.beside in found)
+        )
     }
     rest = {stem + end for stem in stems for end in method.others}
     of_codes = {stem + end: stem for stem, end in stems.items()}
