@@ -194,7 +194,8 @@ def test_matrices_that_directories_have_transposed(tmp_path: Path) -> None:
     config = transformers.GPT2Config(n_embd=32, n_layer=1, n_head=2, n_positions=32, vocab_size=24)
     model = transformers.GPT2LMHeadModel(config)
     model.save_pretrained(tmp_path / "base")
-    rng, named = np.random.default_rng(4), {}
+    rng = np.random.default_rng(4)
+    named: dict[str, NDArray[np.float32]] = {}
     for name, out in (("attn.c_attn", 96), ("attn.c_proj", 32), ("mlp.c_fc", 128)):
         a, b = (rng.standard_normal(s).astype(np.float32) for s in ((RANK, 32), (out, RANK)))
         stem = f"transformer.h.0.{name}"

@@ -327,7 +327,7 @@ def chat_templates(directory: Path, config: Fields) -> dict[str, str]:
     if given is None and file.is_file():
         config = read_json(file)
         given = config.values.get("chat_template")
-    made = {"default": given}
+    made: dict[Any, Any] = {"default": given}
     if isinstance(given, list):
         made = {each.get("name"): each.get("template") for each in given if isinstance(each, dict)}
     for path in sorted((directory / "additional_chat_templates").glob("*.jinja")):
