@@ -256,7 +256,7 @@ def _keeps_rows(tensor: StoredTensor, converted: StoredTensor) -> bool:
     if converted is tensor:
         return True
     turned = tensor.moved(np.transpose)
-    return converted.shape == turned.shape and bool((converted.data == turned.data).all())
+    return converted.shape == turned.shape and np.array_equal(converted.data, turned.data)
 
 
 def _check_config(fields: Fields) -> None:
