@@ -103,8 +103,10 @@ def fp8(
 
 
 def nf4(
-    rng: np.random.Generator, out: int, n_in: int, *, size: int = 64, nested: bool = False
-) -> Made:
+    rng: np.random.Generator, out: int, n_in: int, *, size: int = 64, nested: bool = False,
+    stored: torch.dtype = torch.uint8,
+) -> Made:  # fmt: skip
+    """``stored``: the type that the codes' bytes pass for (bnb_4bit_quant_storage)."""
     n = out * n_in
     codes = rng.integers(0, 16, n).astype(np.uint8)
     scales = (rng.uniform(0.5, 1.5, -(-n // size)) / n_in**0.5).astype(np.float32)
@@ -112,7 +114,7 @@ def nf4(
         "quant_type": "nf4", "blocksize": size, "dtype": "bfloat16", "shape": [out, n_in]
     }  # fmt: skip
     tensors = {
-        "weight": torch.from_numpy(codes[::2] << 4 | codes[1::2])[:, None],
+        "weight": torch.from_numpy(codes[::2] << 4 | codes[1::2]).view(stored)[:, None],
         "weight.quant_map": torch.from_numpy(NF4.copy()),
         "weight.absmax": torch.from_numpy(scales),
     }

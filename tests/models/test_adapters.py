@@ -9,13 +9,15 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
+import torch
 from gguf import GGMLQuantizationType
 from numpy.typing import NDArray
+from safetensors.numpy import save_file
 
 from aleator.core.errors import FileFormatError, InvalidBatch, ParameterError, UnsupportedModel
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
-from aleator.models.adapter_files import load_adapters
+from aleator.models.adapter_files import TENSORS, load_adapters
 from aleator.models.adapters import adapter_files, chosen_adapters, key_of
 from aleator.models.decoder import Decoder
 from tests.models.adapters import (
@@ -184,6 +186,28 @@ def test_rank_stabilised_and_patterns(base: Path, tmp_path: Path) -> None:
         for name, (a, _) in pairs.items()
     }
     check_near(rows, merged(*(({n: p}, scales[n]) for n, p in pairs.items())), tmp_path)
+
+
+def test_matrices_that_directories_have_transposed(tmp_path: Path) -> None:
+    """GPT-2's are [in, out] (fan_in_fan_out), and what PEFT adds is as ever."""
+    transformers: Any = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(n_embd=32, n_layer=1, n_head=2, n_positions=32, vocab_size=24)
+    model = transformers.GPT2LMHeadModel(config)
+    model.save_pretrained(tmp_path / "base")
+    rng = np.random.default_rng(4)
+    named: dict[str, NDArray[np.float32]] = {}
+    for name, out in (("attn.c_attn", 96), ("attn.c_proj", 32), ("mlp.c_fc", 128)):
+        a, b = (rng.standard_normal(s).astype(np.float32) for s in ((RANK, 32), (out, RANK)))
+        stem = f"transformer.h.0.{name}"
+        named |= {f"{stem}.lora_A.weight": a, f"{stem}.lora_B.weight": b}
+        matrix = model.get_parameter(f"{stem}.weight").data
+        matrix += torch.from_numpy(ALPHA / RANK * (b @ a).T)
+    model.save_pretrained(tmp_path / "merged")
+    folder = write_peft(tmp_path / "p", {}, fan_in_fan_out=True)
+    save_file({f"base_model.model.{n}": t for n, t in named.items()}, folder / TENSORS)
+    rows = logits(adapted(tmp_path / "base", folder), "a")
+    wanted = logits(build_decoder(open_weights(tmp_path / "merged")))
+    assert np.abs(rows - wanted).max() < 1e-5 * np.ptp(wanted)
 
 
 def test_dora_rescales_rows(base: Path, tmp_path: Path) -> None:
@@ -355,7 +379,6 @@ CONFIGS: list[tuple[dict[str, Any], str]] = [
     ({"peft_type": "LOHA"}, "LOHA"),
     ({"bias": "all"}, "bias='all'"),
     ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
-    ({"fan_in_fan_out": True}, "fan_in_fan_out"),
     ({"init_lora_weights": "pissa"}, "pissa"),
     ({"layer_replication": [[0, 1]]}, "layer_replication"),
     ({"alora_invocation_tokens": [1]}, "alora_invocation_tokens"),
@@ -364,7 +387,9 @@ CONFIGS: list[tuple[dict[str, Any], str]] = [
     ({"r": 5}, "has rank 6"),
     ({"lora_alpha": float("inf")}, "lora_alpha"),
     ({"use_dora": True}, "use_dora"),
-    ({"rank_pattern": {"(a+)+$": 6}}, "is no name of a module"),
+    ({"rank_pattern": {"(a+)+$": 6}}, "is read neither as a module's name"),
+    ({"alpha_pattern": {"q_proj": "6"}}, "alpha_pattern|q_proj"),
+    ({"target_parameters": "up_proj"}, "target_parameters must be a list"),
 ]
 
 

@@ -108,11 +108,60 @@ def test_tensors_that_fit_no_experts(
 
 
 def test_ranks_and_patterns(tmp_path: Path) -> None:
+    """What PEFT 0.21 writes for gate_proj, up_proj and down_proj, and for the router beside them."""
     path = write_model(tmp_path / "base.gguf", SPEC)
     with pytest.raises(FileFormatError, match=f"has rank {RANK}, and the configuration says 5"):
         adapted(path, write(tmp_path / "r", tensors(), r=5))
-    with pytest.raises(UnsupportedModel, match="alpha_pattern is not applied beside target_p"):
-        adapted(path, write(tmp_path / "a", tensors(), alpha_pattern={"down_proj": 1.0}))
+    given, rng = tensors(), np.random.default_rng(3)
+    for name, size in (("A", (RANK, E)), ("B", (N, RANK))):
+        given[f"model.layers.1.mlp.gate.lora_{name}.weight"] = rng.standard_normal(
+            size, dtype=np.float32
+        )
+    config = {
+        "rank_pattern": {r".*\.gate_up_proj": RANK, r"gate\.weight": RANK},
+        "alpha_pattern": {"gate": 3.0, r".*\.gate_up_proj": 1.5, "gate.weight": 0.5},
+        "target_parameters": ["gate.weight", "down_proj", "gate_up_proj"],
+    }
+    matrices = adapted(path, write(tmp_path / "a", given, **config)).adapters.loaded[0].matrices
+    factors = {name: RANK * each.factor for name, each in matrices.items()}
+    assert factors["blk.1.ffn_gate.2.weight"] == factors["blk.1.ffn_up.2.weight"] == 1.5
+    assert factors["blk.1.ffn_down.2.weight"] == ALPHA
+    assert factors["blk.1.ffn_gate_inp.weight"] == 0.5
+
+
+def test_routers_by_their_later_name(tmp_path: Path) -> None:
+    """Directories of Mixtral have block_sparse_moe, transformers 5 has mlp."""
+    spec, rng = SPECS["mixtral"], np.random.default_rng(3)
+    given = {
+        f"model.layers.1.mlp.gate.lora_{name}.weight": rng.standard_normal(size, dtype=np.float32)
+        for name, size in (("A", (RANK, spec.n_embd)), ("B", (spec.n_experts, RANK)))
+    }
+    decoder = adapted(write_model(tmp_path / "m", spec), write(tmp_path / "p", given))
+    assert [*decoder.adapters.loaded[0].matrices] == ["blk.1.ffn_gate_inp.weight"]
+
+
+@pytest.mark.parametrize("version", ["0.17.1", "0.21.2"])
+def test_experts_whose_gate_and_up_take_turns(version: str, tmp_path: Path) -> None:
+    """gpt-oss: rows of gate and up alternate, and every version of PEFT has the sides in one order."""
+    spec = SPECS["gpt-oss"]
+    n, ff, n_embd = spec.n_experts, spec.n_ff_expert, spec.n_embd
+    rng, base = np.random.default_rng(5), random_tensors(spec)
+    path = write_model(tmp_path / "base.gguf", spec, base)
+    given: dict[str, Floats] = {}
+    deltas = {}
+    for at, out, n_in in ((GATE_UP, 2 * ff, n_embd), (DOWN, n_embd, ff)):
+        a, b = rng.standard_normal((n * RANK, n_in)), rng.standard_normal((out, n * RANK))
+        given[f"{at}lora_A.weight"], given[f"{at}lora_B.weight"] = (
+            (0.2 * each).astype(np.float32) for each in (a, b)
+        )
+        parts = 0.04 * SCALE * a.reshape(n, RANK, -1), b.reshape(out, RANK, n)
+        deltas[at] = np.einsum("eri,ore->eoi", *parts).astype(np.float32)
+    decoder = adapted(path, write(tmp_path / "p", given, peft_version=version))
+    base["blk.1.ffn_gate_exps.weight"] += deltas[GATE_UP][:, ::2]
+    base["blk.1.ffn_up_exps.weight"] += deltas[GATE_UP][:, 1::2]
+    base["blk.1.ffn_down_exps.weight"] += deltas[DOWN]
+    wanted = logits(build_decoder(open_weights(write_model(tmp_path / "m", spec, base))))
+    assert np.abs(logits(decoder, "a") - wanted).max() < 2e-5 * np.ptp(wanted)
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,8 @@ CASES: dict[str, tuple[dict[str, Any], Callable[..., Made], dict[str, Any], str]
     "nf4": (NF4, nf4, {}, "NF4"),
     "nf4 nested": (NF4, nf4, {"nested": True}, "NF4"),
     "nf4 in blocks of 128": (NF4, nf4, {"size": 128}, "NF4"),
+    "nf4 as bfloat16": (NF4, nf4, {"stored": torch.bfloat16, "nested": True}, "NF4"),
+    "nf4 as float32": (NF4, nf4, {"stored": torch.float32}, "NF4"),
 }  # fmt: skip
 
 

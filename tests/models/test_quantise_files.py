@@ -7,21 +7,25 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import gguf
 import numpy as np
 import pytest
+from encoder_models import ENCODERS, write_encoder
 from make_models import SPECS, Spec, random_tensors, write_model
 
 from aleator import load
 from aleator.core.errors import FileFormatError, ModelNotFound, ParameterError
+from aleator.models import build_decoder, open_weights
 from aleator.models.conversion.quantise import Quantisation
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.imatrix import ImportanceMatrix, read_imatrix, write_imatrix
 from aleator.models.hub.bundled import bundled_model
 from tests.models.builders import model_metadata, model_tensors, write_gguf
+from tests.models.test_adapters import logits
 
 SMALL = Spec(n_embd=256, n_ff=512, head_dim=64, n_layers=2, seed=3)
 
@@ -275,3 +279,35 @@ def test_architectures(tmp_path: Path) -> None:
         Quantisation(source, "Q4_0").write(out, 1)
         model = load(out)
         assert model.weights.config.architecture == name
+
+
+@pytest.mark.parametrize(
+    "name", ["bert", "nomic-bert", "jina-bert-v2", "jina-bert-v3", "modern-bert", "xlm-roberta"]
+)
+def test_encoders(name: str, tmp_path: Path) -> None:
+    source, out = write_encoder(tmp_path / "m.gguf", ENCODERS[name]), tmp_path / "out.gguf"
+    Quantisation(source, "Q8_0").write(out, 1)
+    types = {each: GGUFFile(out).type_of(each) for each in GGUFFile(out).tensors}
+    assert types["blk.0.attn_output.weight"] == types["token_embd.weight"] == "Q8_0"
+    assert {types[each] for each in types if "norm" in each or each.endswith("bias")} == {"F32"}
+    small, whole = (load(each).embed(["the king of ale"])[0] for each in (out, source))
+    assert 0.99 < np.dot(small, whole) < 1
+
+
+def test_single_rows_have_one_dimension_as_ggml_writes_them(tmp_path: Path) -> None:
+    source = write_encoder(tmp_path / "m.gguf", ENCODERS["xlm-roberta"])
+    out = tmp_path / "out.gguf"
+    Quantisation(source, "Q8_0").write(out, 1)
+    before, after = GGUFFile(source).tensors, GGUFFile(out).tensors
+    for name in ("token_types.weight", "cls.output.weight"):
+        assert before[name].shape == (1, *after[name].shape)
+    assert load(out).rerank("king", ["the queen of ale", "storm"], top_n=1)[0].n_tokens > 2
+
+
+def test_a_single_expert(tmp_path: Path) -> None:
+    spec = replace(SPECS["qwen3moe"], n_experts=1, n_used=1)
+    source, out = write_model(tmp_path / "m.gguf", spec), tmp_path / "out.gguf"
+    Quantisation(source, "F32").write(out, 1)
+    assert GGUFFile(out).tensors["blk.0.ffn_up_exps.weight"].shape == (32, 64)
+    small, whole = (logits(build_decoder(open_weights(each))) for each in (out, source))
+    assert small.tobytes() == whole.tobytes()

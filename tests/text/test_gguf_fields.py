@@ -76,6 +76,15 @@ def as_backend(vocab: Vocabulary) -> tokenizers.Tokenizer:
     return backend
 
 
+def test_the_template_of_a_reranker(tmp_path: Path) -> None:
+    folder = tmp_path / "Qwen3-Reranker-0.6B"
+    folder.mkdir()
+    write(folder, backend := byte_level_backend())
+    vocab = Vocabulary.from_directory(folder)
+    file, _ = made(folder, backend.get_vocab_size())
+    assert Vocabulary.from_gguf(file).rerank_template == vocab.rerank_template is not None
+
+
 @pytest.mark.parametrize("name", ["gpt-2", "llama-bpe", "qwen2", "llama-spm"])
 def test_vocabularies_of_llama_cpp(
     name: str, tokenizer: Callable[[str], Tokenizer], tmp_path: Path
@@ -85,7 +94,9 @@ def test_vocabularies_of_llama_cpp(
     vocab = theirs.vocab
     specials = {each: getattr(vocab.special, each) for each in ("bos", "eos", "unk", "pad")}
     named = {f"{each}_token": vocab.tokens[i] for each, i in specials.items() if i is not None}
-    config = named | {"add_bos_token": vocab.add_bos, "chat_template": "{{ messages }}"}
+    templates = {"default": "{{ messages }}", "tool_use": "{{ tools }}", "rag-2": "{{ documents }}"}
+    listed = [{"name": each, "template": text} for each, text in templates.items()]
+    config = named | {"add_bos_token": vocab.add_bos, "chat_template": listed}
     write(tmp_path, as_backend(vocab), tokenizer_config=config)
     file, left_out = made(tmp_path, len(vocab))
     ours = Vocabulary.from_gguf(file)
@@ -94,6 +105,10 @@ def test_vocabularies_of_llama_cpp(
     assert (ours.special, ours.eog) == (vocab.special, vocab.eog)
     assert (ours.add_bos, ours.add_space_prefix) == (vocab.add_bos, vocab.add_space_prefix)
     assert ours.chat_template == "{{ messages }}"
+    at = "tokenizer.chat_template"  # and the names of gguf.GGUFWriter.add_chat_template
+    assert file.fields.require(f"{at}s", list) == ["tool_use", "rag_2"]
+    further = [file.fields.require(f"{at}.{each}", str) for each in ("tool_use", "rag_2")]
+    assert further == [templates["tool_use"], templates["rag-2"]]
     assert list(ours.tokens) == list(vocab.tokens)
     assert list(ours.merges) == list(vocab.merges)
     assert (ours.attributes == vocab.attributes).all()

@@ -26,7 +26,8 @@ from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.safetensors import read_file
 from aleator.models.files.tensor_types import FLOAT_TYPES, StoredTensor
 from aleator.models.fingerprint import fingerprint
-from aleator.models.peft_experts import divided
+from aleator.models.peft_experts import of_experts
+from aleator.models.peft_patterns import Patterns
 from aleator.models.weights import Weights, separated
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
@@ -39,15 +40,13 @@ _OF_PEFT = re.compile(
 )
 # Beside an adapter of embeddings PEFT saves the matrices that it leaves as they are.
 _OF_BASE = re.compile(r"base_model\.model\.(.+)\.base_layer\.weight", re.ASCII)
-# The patterns of PEFT that are accepted: a regular expression from a file could run for ever.
-_PATTERN = re.compile(r"(\^?)([\w.]+)", re.ASCII)
 # Settings of adapter_config.json that are read, or that only say how the adapter was trained (PEFT 0.21).
 _KNOWN = {
     "peft_type", "r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora", "use_dora", "task_type",
     "auto_mapping", "peft_version", "base_model_name_or_path", "revision", "inference_mode", "target_modules",
     "exclude_modules", "lora_dropout", "layers_to_transform", "layers_pattern", "megatron_core",
     "loftq_config", "eva_config", "corda_config", "lora_ga_config", "qalora_group_size",
-    "ensure_weight_tying", "target_parameters",
+    "ensure_weight_tying", "target_parameters", "fan_in_fan_out",
 }  # fmt: skip
 # The others change the computation, but for these values; of one that is not listed: null, false and empty.
 _NEUTRAL: Mapping[str, tuple[object, ...]] = {
@@ -191,19 +190,18 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
         )
     config = weights.config
     names = files.names(config.n_layers, config.experts.n_experts if config.experts else 0)
-    found: dict[str, dict[str, StoredTensor]] = {}
-    modules: dict[str, str] = {}
-    stored = read_file(path / TENSORS)
-    tensors = divided(path, stored, weights, fields.get("peft_version", ""))
-    alphas = _patterns(fields, "alpha_pattern")
-    if alphas and tensors.keys() != stored.keys():
-        raise UnsupportedModel(
-            f"{path}: alpha_pattern is not applied beside target_parameters: {_CONVERT}"
-        )
+    tensors = read_file(path / TENSORS)
+    experts, read = of_experts(path, tensors, weights, fields.get("peft_version", ""))
+    found = {name: {"lora_a": each.a, "lora_b": each.b} for name, each in experts.items()}
+    modules = {name: each.parameter for name, each in experts.items()}
     for key, tensor in tensors.items():
+        if key in read:
+            continue
         base = _OF_BASE.fullmatch(key)
         match = base or _OF_PEFT.fullmatch(key)
         usual = "" if match is None else files.usual_name(f"{match[1]}.weight")
+        if usual not in names:  # transformers 5 has one name for what directories call by two
+            usual = usual.replace(".mlp.gate.", ".block_sparse_moe.gate.")
         if match is None or usual not in names:
             raise UnsupportedModel(
                 f"{path}: the tensor {key!r:.200} is no part of LoRA for {weights.architecture.name!r} with "
@@ -222,7 +220,7 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
         if modules.setdefault(gguf, match[1]) != match[1] or side in found.get(gguf, {}):
             raise FileFormatError(path, _TWICE, field=key)
         found.setdefault(gguf, {})[side] = tensor
-        if side == "lora_b" and files.convert(gguf, tensor) is not tensor:
+        if side == "lora_b" and not _keeps_rows(tensor, files.convert(gguf, tensor)):
             raise UnsupportedModel(
                 f"{path}: {key!r:.200}: this matrix is stored in another form here: {_CONVERT}"
             )
@@ -231,19 +229,34 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
         raise fields.error("use_dora", f"use_dora is {dora}, and the tensors say otherwise")
     root = fields.get("use_rslora", False)
     alpha = fields.number("lora_alpha", -LARGEST_ALPHA, LARGEST_ALPHA)
-    ranks, rank_of_all = _patterns(fields, "rank_pattern"), fields.integer("r", 1, 1 << 20)
+    ranks, rank_of_all = (
+        Patterns(fields, "rank_pattern", LARGEST_ALPHA),
+        fields.integer("r", 1, 1 << 20),
+    )
+    alphas = Patterns(fields, "alpha_pattern", LARGEST_ALPHA)
+    targets = tuple(f".{each}" for each in fields.get("target_parameters", kind=list) or ())
 
     def scale(name: str, rank: int) -> float:
         module = modules[name]
-        wanted = _matching(ranks, module, rank_of_all)
+        if f"{module}.weight".endswith(targets):
+            module += ".weight"
+        wanted = ranks.value(module, rank_of_all)
         if wanted != rank:
             raise fields.error(
                 "r", f"{module} has rank {rank}, and the configuration says {wanted:g}"
             )
-        own = _matching(alphas, module, alpha)
+        own = alphas.value(module, alpha)
         return float(own / (np.sqrt(rank) if root else rank))
 
     return _paired(path, found, scale)
+
+
+def _keeps_rows(tensor: StoredTensor, converted: StoredTensor) -> bool:
+    """Whether a matrix keeps its rows in a GGUF file; those of GPT-2 are only transposed, and PEFT's not."""
+    if converted is tensor:
+        return True
+    turned = tensor.moved(np.transpose)
+    return converted.shape == turned.shape and np.array_equal(converted.data, turned.data)
 
 
 def _check_config(fields: Fields) -> None:
@@ -259,28 +272,6 @@ def _check_config(fields: Fields) -> None:
             raise UnsupportedModel(
                 f"{fields.path}: {name}={value!r:.80} is not applied: {_CONVERT}"
             )
-
-
-def _patterns(fields: Fields, key: str) -> dict[tuple[str, str], float]:
-    made: dict[tuple[str, str], float] = {}
-    texts: dict[str, object] = fields.get(key, {})
-    for text in texts:
-        pattern = _PATTERN.fullmatch(text)
-        if pattern is None:
-            raise UnsupportedModel(
-                f"{fields.path}: {key}: {text!r:.80} is no name of a module or its end: {_CONVERT}"
-            )
-        own = Fields(fields.path, fields.values[key]).number(text, -LARGEST_ALPHA, LARGEST_ALPHA)
-        made[pattern[1], pattern[2]] = own
-    return made
-
-
-def _matching(patterns: Mapping[tuple[str, str], float], module: str, default: float) -> float:
-    """The value of the first pattern that equals the module, or, without "^", matches its end."""
-    for (whole, name), value in patterns.items():
-        if module == name or (not whole and module.endswith(f".{name}")):
-            return value
-    return default
 
 
 def _paired(

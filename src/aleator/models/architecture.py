@@ -108,6 +108,8 @@ class HuggingFace:
     bare: Mapping[str, str] = field(default_factory=dict)
     # Names of one expert's tensors within a layer -> GGUF's; "{}" is the expert's number
     expert: Mapping[str, str] = field(default_factory=dict)
+    # Whether gate and up take turns in one parameter of all experts, whose matrices are [in, out]
+    experts_interleaved: bool = False
     # Names in a layer that predicts further tokens (MTP), besides those of ``layer``; {}: it is left out
     mtp: Mapping[str, str] = field(default_factory=dict)
     # What comes before its names, as "mtp."; "": it follows the other layers, and config.json counts it

@@ -31,6 +31,12 @@ from aleator.models.index import read_gguf
 # Tensors without parameters of the model: divisors of the rotary frequencies.
 _NOT_PARAMETERS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 
+_DIMENSIONS = {
+    "_exps.weight": 3, "_exps.bias": 2, "ffn_gate_inp.weight": 2, "token_types.weight": 2, "cls.weight": 2,
+    "cls.output.weight": 2,
+}  # fmt: skip
+"""How many dimensions tensors have of which the first may be 1, by the ends of their names."""
+
 
 class Weights:
     """The open weights of a model: its configuration, and tensors read when asked for.
@@ -248,8 +254,15 @@ def open_weights(path: str | os.PathLike[str]) -> Weights:
         )
     gguf = open_parts(path)
     architecture, config = read_gguf(gguf)
-    tensors = {name: gguf.stored(name) for name in gguf.tensors}
+    tensors = {name: _with_ones(name, gguf.stored(name)) for name in gguf.tensors}
     return Weights(path, architecture, config, tensors, gguf)
+
+
+def _with_ones(name: str, tensor: StoredTensor) -> StoredTensor:
+    """A tensor with the dimensions of size 1 that ggml does not write, as those of a single row."""
+    wanted = next((n for end, n in _DIMENSIONS.items() if name.endswith(end)), 0)
+    missing = wanted - len(tensor.shape)
+    return replace(tensor, shape=(1,) * missing + tensor.shape) if missing > 0 else tensor
 
 
 def _of_directory(path: Path) -> Weights:

@@ -8,6 +8,7 @@ tokenizers must give the same ids.
 from __future__ import annotations
 
 import base64
+import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ from aleator.core.errors import UnsupportedModel
 from aleator.models.files.fields import Fields, Value, read_json
 from aleator.models.files.gguf_writer import field
 from aleator.text.gguf_vocabulary import GGML, GGUF_SPECIALS, pair_of
-from aleator.text.huggingface import MAX_TOKENS, steps_of
+from aleator.text.huggingface import MAX_TOKENS, chat_templates, optional, steps_of
 from aleator.text.pretokenizers import PRE_TOKENIZERS, WHOLE_WORDS
 from aleator.text.special_tokens import SPACE, TokenAttribute
 from aleator.text.tokenizer import Tokenizer, splits
@@ -65,6 +66,7 @@ def vocabulary_fields(
         raise UnsupportedModel(f"{directory}: {n_vocab} tokens; at most {MAX_TOKENS} are converted")
     original = Tokenizer(vocab)
     values, left_out = _common(vocab, n_vocab)
+    values |= _named_templates(directory, vocab.rerank_template)
     if vocab.tokenizer_json is None:
         forms = [_as_read(vocab, n_vocab)]
     else:
@@ -218,6 +220,19 @@ def _common(vocab: Vocabulary, n_vocab: int) -> tuple[dict[str, Value], list[str
     if vocab.chat_template is not None:
         values["tokenizer.chat_template"] = vocab.chat_template
     return values, left_out
+
+
+def _named_templates(directory: Path, rerank: str | None) -> dict[str, Value]:
+    """The chat templates beside the default one, such as "tool_use", in llama.cpp's fields."""
+    found = chat_templates(directory, optional(directory / "tokenizer_config.json"))
+    found |= {} if rerank is None else {"rerank": rerank}
+    named = {
+        re.sub("[^a-zA-Z0-9]", "_", name): text for name, text in found.items() if name != "default"
+    }
+    made: dict[str, Value] = {
+        f"tokenizer.chat_template.{name}": text for name, text in named.items()
+    }
+    return made | ({"tokenizer.chat_templates": [*named]} if named else {})
 
 
 def _marked(vocab: Vocabulary, n_vocab: int) -> list[int]:

@@ -324,18 +324,35 @@ def _rerank_template(directory: Path) -> str | None:
 
 def chat_template(directory: Path, config: Fields) -> str | None:
     """The chat template of a directory, or of its tokenizer_config.json ``config``."""
+    return chat_templates(directory, config).get("default")
+
+
+def chat_templates(directory: Path, config: Fields) -> dict[str, str]:
+    """All chat templates by name; "default" is that of conversations without a special purpose."""
+    given = config.values.get("chat_template")
+    file = directory / "chat_template.json"  # of a processor, which has pictures too
+    if given is None and file.is_file():
+        config = read_json(file)
+        given = config.values.get("chat_template")
+    made: dict[Any, Any] = {"default": given}
+    if isinstance(given, list):
+        made = {each.get("name"): each.get("template") for each in given if isinstance(each, dict)}
+    for path in sorted((directory / "additional_chat_templates").glob("*.jinja")):
+        made[path.stem] = _template(path)
     path = directory / "chat_template.jinja"
     if path.is_file():
-        if path.stat().st_size > _MAX_TEMPLATE:
-            raise FileFormatError(path, f"a chat template of more than {_MAX_TEMPLATE} bytes")
-        try:
-            return path.read_text("utf-8")
-        except UnicodeDecodeError as error:
-            raise FileFormatError(path, f"is not UTF-8: {error.reason}") from None
-    template = config.values.get("chat_template")
-    if isinstance(template, list):  # several by name
-        named = {t.get("name"): t.get("template") for t in template if isinstance(t, dict)}
-        template = named.get("default")
-    if template is not None and not isinstance(template, str):
+        made["default"] = _template(path)
+    if not isinstance(made.get("default"), str | None):
         raise config.error("chat_template", "must be a string, or a list with one named 'default'")
-    return template
+    return {
+        name: text for name, text in made.items() if isinstance(name, str) and isinstance(text, str)
+    }
+
+
+def _template(path: Path) -> str:
+    if path.stat().st_size > _MAX_TEMPLATE:
+        raise FileFormatError(path, f"a chat template of more than {_MAX_TEMPLATE} bytes")
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise FileFormatError(path, f"is not UTF-8: {error.reason}") from None

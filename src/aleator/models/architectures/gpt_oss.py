@@ -95,6 +95,7 @@ GPT_OSS = Architecture(
             "mlp.experts.down_proj": "ffn_down_exps.weight",
             "mlp.experts.down_proj_bias": "ffn_down_exps.bias",
         },
+        experts_interleaved=True,
         convert=as_gguf,
     ),
 )

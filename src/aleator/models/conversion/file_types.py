@@ -11,7 +11,7 @@ from aleator.core.errors import FileFormatError, ParameterError, UnsupportedMode
 from aleator.core.records import dataclass
 from aleator.models.files.gguf import GGUFFile, TensorInfo
 from aleator.models.files.tensor_types import TENSOR_TYPES
-from aleator.models.index import ARCHITECTURES
+from aleator.models.index import ARCHITECTURES, ENCODERS
 from aleator.models.weights import layer_of
 
 
@@ -105,10 +105,10 @@ class Rules:
 
     def __init__(self, gguf: GGUFFile, kind: str, weighed: bool) -> None:
         arch = gguf.require("general.architecture", str)
-        if arch not in ARCHITECTURES:
+        if arch not in ARCHITECTURES and arch not in ENCODERS:
             raise UnsupportedModel(
                 f"{gguf.path}: the architecture {arch!r} is not supported; supported are "
-                f"{', '.join(ARCHITECTURES)}"
+                f"{', '.join((*ARCHITECTURES, *ENCODERS))}"
             )
         self._gguf, self._kind, self._weighed = gguf, kind, weighed
         self._main = FILE_TYPES[kind].main

@@ -91,7 +91,8 @@ class Quantisation:
         self.changes = []
         for info, new in chosen:
             before = self._gguf.type_of(info.name)
-            self.changes.append(Change(NewTensor(info.name, new or before, info.shape), before))
+            shape = info.shape if rules is None else _without_ones(info.shape)
+            self.changes.append(Change(NewTensor(info.name, new or before, shape), before))
         if not self.changes:
             raise FileFormatError(self._gguf.path, "has no tensors: it is a vocabulary alone")
         changed = [each for each in self.changes if each.changes]
@@ -240,3 +241,8 @@ class Quantisation:
 def _shortened(text: str) -> str:
     """The part of a name that llama.cpp keeps."""
     return text.encode(errors="replace")[:127].decode(errors="ignore")
+
+
+def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape as ggml writes it: single matrices, and rows alone, have no dimension for that."""
+    return next((shape[i:] for i, size in enumerate(shape) if size != 1), shape[-1:])

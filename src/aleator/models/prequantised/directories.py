@@ -150,8 +150,8 @@ _STATE = "weight.quant_state.bitsandbytes__nf4"
 
 
 def _nf4(parts: Parts, given: Fields) -> Packed:
-    codes = parts.tensor("weight", ("U8",))
-    n = 2 * codes.n_elements
+    codes = parts.tensor("weight", ("U8", *FLOAT_TYPES))  # whose bytes are codes in any type
+    n = 2 * codes.data.size
     text = parts.tensor(_STATE, ("U8",))
     try:
         values = json.loads(bytes(text.data).decode())
@@ -219,6 +219,9 @@ class Method:
     matrix: str = "weight"  # the end of the matrix's name
     unused: tuple[str, ...] = ()  # ends of names of tensors beside matrices that are passed over
     check: Callable[[Fields], None] | None = None  # of the configuration, beside _ONLY
+    beside: str = (
+        ""  # the end of the name of a tensor that tells codes of any type; "": there is none
+    )
 
 
 _OF_NF4 = ("absmax", "quant_map", "nested_absmax", "nested_quant_map")
@@ -229,7 +232,7 @@ METHODS = {
     "fp8": Method({"weight": ("F8_E4M3",)}, _OF_FP8, _fp8),
     "mxfp4": Method({"_blocks": ("U8",)}, ("_scales",), _mxfp4, matrix=""),
     "bitsandbytes": Method(
-        {"weight": ("U8",)}, (*(f"weight.{each}" for each in _OF_NF4), _STATE), _nf4
+        {"weight": ("U8",)}, (*(f"weight.{each}" for each in _OF_NF4), _STATE), _nf4, beside=_STATE
     ),
     "compressed-tensors": Method(
         compressed_tensors.CODES,
@@ -297,7 +300,11 @@ def joined(
         name.removesuffix(end): end
         for name, (_, tensor) in found.items()
         for end, kinds in method.codes.items()
-        if name.endswith(end) and tensor.type in kinds
+        if name.endswith(end)
+        and (
+            tensor.type in kinds
+            or (method.beside and name.removesuffix(end) + method.beside in found)
+        )
     }
     rest = {stem + end for stem in stems for end in method.others}
     of_codes = {stem + end: stem for stem, end in stems.items()}
