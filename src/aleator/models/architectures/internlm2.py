@@ -16,9 +16,7 @@ from aleator.models.architecture import (
     outside,
     under,
 )
-from aleator.models.config import ModelConfig
-from aleator.models.files.fields import Fields
-from aleator.models.files.tensor_types import StoredTensor
+from aleator.models.config import Fields, ModelConfig, StoredTensor
 
 
 def as_gguf(name: str, tensor: StoredTensor, _: Fields, config: ModelConfig) -> StoredTensor:
