@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aleator.core import host
-from aleator.core.errors import LogitsError, ParameterError
+from aleator.core.errors import LogitsError, ParameterError, Uncopyable
 from aleator.core.forwarded import forwarded
 from aleator.core.integers import integer
 from aleator.core.parameter import NUMERICS, check_numerics
-from aleator.core.uncopyable import Uncopyable
 from aleator.samplers.token_arguments import check_ids
 
 
