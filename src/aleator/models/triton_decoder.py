@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from aleator.cache.pools.pool import Pool
 from aleator.cache.pools.recurrent_rows import RecurrentBatch
 from aleator.cache.storage.tensors import current
+from aleator.core.arrays import Int32s, Int64s
 from aleator.core.errors import DeviceOutOfMemory
 from aleator.models.adapters import Rows
 from aleator.models.decoder import Decoder, Progress
@@ -165,9 +165,9 @@ class TritonStep(TensorStep):
     def run(
         self,
         inputs: Inputs,
-        positions: npt.NDArray[np.int32],
+        positions: Int32s,
         cells: Any,
-        outputs: npt.NDArray[np.int64],
+        outputs: Int64s,
         n_threads: int | None = None,
         draw: Draw | None = None,
         adapters: Rows | None = None,
