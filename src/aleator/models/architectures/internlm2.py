@@ -10,12 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aleator.models.architecture import (
-    Architecture,
-    HuggingFace,
-    outside,
-    under,
-)
+from aleator.models.architecture import Architecture, HuggingFace, outside, under
 from aleator.models.config import Fields, ModelConfig, StoredTensor
 
 

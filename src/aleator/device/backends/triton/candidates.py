@@ -13,14 +13,7 @@ import triton.language as tl
 from aleator.device.backends.triton import lists, numerics
 from aleator.device.backends.triton.layout import Source
 from aleator.device.backends.triton.sparse import bit_of
-from aleator.device.backends.triton.tiles import (
-    LEAST,
-    STEP,
-    TILE,
-    WIDTH,
-    list_tiles,
-    nth_delegate,
-)
+from aleator.device.backends.triton.tiles import LEAST, STEP, TILE, WIDTH, list_tiles, nth_delegate
 
 LOGITS, PADDED, PROBABILITIES = (tl.constexpr(i) for i in range(3))
 """What a row holds: logits; logits of which masked ones stand last in the order; probabilities."""
