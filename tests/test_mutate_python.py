@@ -156,7 +156,7 @@ def test_kernels_are_a_group_of_their_own() -> None:
     groups = {file: group_of(change, ["models"]) for file, change in changes.items()}
     assert groups["src/aleator/models/architectures/gemma3.py"] == "models"
     assert groups["src/aleator/models/kernels/norms.py"] == KERNELS
-    assert groups["src/aleator/models/triton_step.py"] == KERNELS
+    assert groups["src/aleator/models/triton_decoder.py"] == KERNELS
 
 
 @pytest.mark.parametrize(

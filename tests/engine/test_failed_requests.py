@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 import aleator
-from aleator.core.error_copies import without_frames
-from aleator.core.errors import AleatorError, DeviceOutOfMemory, ModelNotFound
+from aleator.core.errors import AleatorError, DeviceOutOfMemory, ModelNotFound, without_frames
 from aleator.engine.request_handle import RequestHandle
 from aleator.generate.generation import Generation
 from tests.engine.engines import loop_of

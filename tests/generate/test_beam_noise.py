@@ -12,7 +12,7 @@ import pytest
 import aleator
 from aleator import LanguageModel, SamplingParams
 from aleator.core.philox import stream, uniform64
-from aleator.generate.beam_noise import follower, gumbel, with_maximum
+from aleator.generate.beams import follower, gumbel, with_maximum
 from tests.generate.test_beams import PROMPT, ends_of, probabilities, search_in
 
 

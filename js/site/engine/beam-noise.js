@@ -1,4 +1,4 @@
-/** @file The noise of stochastic beams (src/aleator/generate/beam_noise.py, core/philox.py). */
+/** @file The noise of stochastic beams (src/aleator/generate/beams.py, core/philox.py). */
 
 import { philox } from "../aleator/philox.js";
 import constants from "../constants.js";

@@ -1,4 +1,4 @@
-/** @file Search of beams, step by step (src/aleator/generate/beams.py, beam_chain.py, beam_noise.py). */
+/** @file Search of beams, step by step (src/aleator/generate/beams.py, beam_chain.py). */
 
 import { Completion, pause } from "../aleator/completion.js";
 import { native } from "../aleator/index.js";

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from aleator.core.errors import ParameterError
+from aleator.core.errors import ParameterError, Uncopyable
 from aleator.core.integers import exact, integer, integer_in
 from aleator.core.options import Options, declarations, host_option, option
 from aleator.core.records import dataclass
-from aleator.core.uncopyable import Uncopyable
 
 STORAGE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 """Types that keys and values are stored in (cache/storage/layer.py says how)."""

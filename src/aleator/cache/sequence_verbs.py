@@ -9,17 +9,11 @@ from weakref import WeakSet
 
 import numpy as np
 
+from aleator.cache import options
 from aleator.cache.cell_verbs import CellVerbs
 from aleator.cache.formats import llama
 from aleator.cache.formats.state_file import Buffer, pack_state, read_state_file, write_state_file
 from aleator.cache.journal import atomic
-from aleator.cache.options import (
-    check_sequence,
-    check_sequence_or_all,
-    checked_delta,
-    checked_divisor,
-    position_range,
-)
 from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.pool import Pool
 from aleator.cache.prefix_index import Match, PrefixIndex, checked_text
@@ -75,8 +69,8 @@ class SequenceVerbs(CellVerbs):
             CannotRewind: layers with windows or states no longer hold what the rest needs; names the oldest
                 legal position.
         """
-        check_sequence_or_all("seq", seq, self.n_seq_max)
-        p0, p1 = position_range(p0, p1)
+        options.check_sequence_or_all("seq", seq, self.n_seq_max)
+        p0, p1 = options.position_range(p0, p1)
         self.pool.seq_rm(seq, p0, p1)
         self._edited(None if seq == -1 else [seq], p0)
         return True
@@ -94,7 +88,7 @@ class SequenceVerbs(CellVerbs):
         """
         self._check("src", src)
         self._check("dst", dst)
-        p0, p1 = position_range(p0, p1)
+        p0, p1 = options.position_range(p0, p1)
         if src != dst:
             self.pool.seq_cp(src, dst, p0, p1)
             self._edited([dst], p0)
@@ -119,8 +113,8 @@ class SequenceVerbs(CellVerbs):
             CannotShift: keys cannot be rotated, or the next token would see what has left a window.
         """
         self._check("seq", seq)
-        p0, p1 = position_range(p0, p1)
-        delta = checked_delta(delta)
+        p0, p1 = options.position_range(p0, p1)
+        delta = options.checked_delta(delta)
         moved = self._sharers(seq, p0, p1) if delta else []
         self.pool.seq_add(seq, p0, p1, delta)
         self._edited(moved, min(p0, p0 + delta))
@@ -133,8 +127,8 @@ class SequenceVerbs(CellVerbs):
             CannotShift: keys cannot be rotated, or the next token would see what has left a window.
         """
         self._check("seq", seq)
-        p0, p1 = position_range(p0, p1)
-        divisor = checked_divisor(divisor)
+        p0, p1 = options.position_range(p0, p1)
+        divisor = options.checked_divisor(divisor)
         moved = self._sharers(seq, p0, p1) if divisor > 1 else []
         self.pool.seq_div(seq, p0, p1, divisor)
         self._edited(moved, p0 // divisor)
@@ -162,7 +156,7 @@ class SequenceVerbs(CellVerbs):
             CannotShift: its recurrent state is another sequence's too.
         """
         self._check("seq", seq)
-        p0, p1 = position_range(p0, p1)
+        p0, p1 = options.position_range(p0, p1)
         self.pool.unshare(seq, p0, p1)
 
     @atomic
@@ -282,7 +276,7 @@ class SequenceVerbs(CellVerbs):
     stands_for = FormerName("has_exactly")
 
     def _check(self, parameter: str, seq: int) -> None:
-        check_sequence(parameter, seq, self.n_seq_max)
+        options.check_sequence(parameter, seq, self.n_seq_max)
 
     # State; see aleator.cache.formats
 
@@ -386,7 +380,7 @@ class SequenceVerbs(CellVerbs):
             raise ParameterError(f"format must be llama, not {format!r}")
         if partial:
             self._check("seq", seq)
-        check_sequence_or_all("seq", seq, self.n_seq_max)
+        options.check_sequence_or_all("seq", seq, self.n_seq_max)
 
     @atomic
     def save_sequence(

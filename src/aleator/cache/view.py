@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from os import PathLike
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from aleator._native import Cells
 from aleator.core.arrays import Int32s
 from aleator.core.errors import ParameterError
 from aleator.core.packages import require_matplotlib
 from aleator.core.records import dataclass
-
-if TYPE_CHECKING:
-    from aleator._native import Cells
 
 
 @dataclass(frozen=True)

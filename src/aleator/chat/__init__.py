@@ -1,7 +1,5 @@
 """Chat: messages in and out, tool calls, reasoning, and conversations that branch."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from aleator.core.on_demand import on_demand

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from aleator.chat.generation import ChatGeneration
 from aleator.chat.message import Message, checked_messages, checked_tools, chosen_tools
-from aleator.core.errors import ContextFull, FileFormatError, ParameterError
+from aleator.core.errors import ContextFull, FileFormatError, ParameterError, Uncopyable
 from aleator.core.integers import exact
 from aleator.core.parameter import check_replaceable
 from aleator.core.seeds import fresh_seed
-from aleator.core.uncopyable import Uncopyable
 from aleator.generate.generation import reader_of
 
 if TYPE_CHECKING:

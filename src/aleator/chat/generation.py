@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from aleator.chat.message import Delta, Message
 from aleator.chat.reply import Reply
+from aleator.core.errors import Uncopyable
 from aleator.core.forwarded import forwarded
-from aleator.core.uncopyable import Uncopyable
 from aleator.generate.completion import Stats, StopReason
 from aleator.generate.generation import Generation
 

@@ -1,7 +1,5 @@
 """Types of NumPy arrays of any shape: an array that a docstring calls float32 [V] has type Floats."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

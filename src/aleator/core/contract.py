@@ -5,8 +5,6 @@ and Triton code imports them.  The NumPy reference (core/numerics.py, core/philo
 ``reference``) has its own numbers, and a test compares them.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 NUMERICS_VERSION = 2

@@ -1,15 +1,18 @@
-"""Every error that Aleator raises on purpose.
+"""Every error that Aleator raises on purpose, and copies of errors.
 
 All derive from :class:`AleatorError`, so ``except aleator.AleatorError`` catches what a user can
 cause and nothing else.  A message names the parameter or field, its value, what is allowed, and what to
 do about it.  A call that raises has changed nothing.
+
+A raised error holds the frames that it passed, and all that these hold, so others get copies.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from types import FunctionType
+from typing import Any, ClassVar, NoReturn
 
 from aleator.core.moved import FormerName
 
@@ -289,3 +292,44 @@ class Corrupt(CacheError, ValueError):
         place = f" (offset {offset})" if offset >= 0 else ""
         super().__init__(f"not a sound state: {message}{place}")
         self.offset = offset
+
+
+class Uncopyable:
+    """Base of classes whose objects ``copy``, ``deepcopy`` and ``pickle`` refuse with NotCopyable."""
+
+    _instead: ClassVar[str]
+    """What to do instead, as the error says it."""
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Raise NotCopyable; ``copy`` and ``pickle`` call this."""
+        raise NotCopyable(type(self).__name__, self._instead)
+
+
+def without_frames(error: BaseException) -> BaseException:
+    """A copy of an error and its causes, without traceback and context; itself where it cannot be copied."""
+    kind = type(error)
+    if any("__slots__" in vars(each) for each in kind.__mro__):  # they are not in what is copied
+        return error
+    try:
+        parts: tuple[Any, ...] = error.__reduce__()  # type: ignore[assignment]
+        _, given, state = (*parts, None)[:3]
+        made: BaseException = kind.__new__(kind, *given)
+        if not isinstance(kind.__init__, FunctionType):  # one in Python may expect other arguments
+            made.__init__(*given)  # type: ignore[misc]
+        made.args = error.args
+        made.__setstate__({**error.__dict__, **(state or {})})
+        if hasattr(error, "__notes__"):
+            made.__notes__ = list(error.__notes__)
+        if error.__cause__ is not None and error.__cause__ is not error:
+            made.__cause__ = without_frames(error.__cause__)
+        made.__suppress_context__ = error.__suppress_context__
+    except Exception:  # a class of a user may do anything here
+        return error
+    return made
+
+
+def copies(error: BaseException, n: int) -> list[BaseException]:
+    """An error for each of ``n`` readers, the error itself first: what is raised holds its reader's frames."""
+    trace = error.__traceback__
+    made = [without_frames(error) for _ in range(1, n)]
+    return [error, *(each.with_traceback(trace) for each in made)]

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
-import numpy.typing as npt
 
+from aleator.core.arrays import Int32s
 from aleator.core.errors import ParameterError
 
 MAX_TOKEN = 2**24 - 1
@@ -75,7 +75,7 @@ def first_inexact(values: list[Any]) -> int | None:
     return next((i for i, value in enumerate(values) if exact(value) is None), None)
 
 
-def token_ids(tokens: Iterable[Any], name: str = "tokens") -> npt.NDArray[np.int32]:
+def token_ids(tokens: Iterable[Any], name: str = "tokens") -> Int32s:
     """Return token ids as int32 [n]; ParameterError unless they are a list of integers in [0, 2^31)."""
     try:
         array = np.asarray(tokens)

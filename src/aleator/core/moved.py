@@ -11,179 +11,136 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 FORMER = {
-    "cache.batches": "cache.cells cache.cells.batch_rules cache.cells.plan cache.cells.split",
-    "cache.cache": "cache.pools.step",
-    "cache.kv_cache": "cache.builder cache.hybrid cache.window",
-    "cache.options": "cache.arguments",
+    "cache.batches": ".cells .cells.batch_rules .cells.plan .cells.split",
+    "cache.kv_cache": ".builder .hybrid .window",
+    "cache.options": ".arguments",
     "cache.pools.cell_pool": "cache.rows.defrag",
-    "cache.pools.hybrid": "cache.pools.forgotten cache.pools.hybrid_batch",
+    "cache.pools.hybrid": ".forgotten .hybrid_batch",
     "cache.pools.kept_states": "cache.prefix.states",
-    "cache.pools.recurrent_rows": "cache.pools.history cache.pools.recurrent_batch cache.pools.run",
-    "cache.prefix_index": "cache.prefix cache.prefix.config cache.prefix.index",
-    "cache.recurrent": "cache.handle.recurrent",
-    "cache.rows.rows": "cache.rows.seen cache.rows.shift",
-    "cache.sequence": "cache.handle cache.handle.sequence",
-    "cache.sequence_verbs": "cache.state_verbs",
-    "cache.storage.layer": "cache.storage.host cache.storage.types",
-    "cache.storage.tensors": "cache.storage.tensor_blocks",
-    "cache.view": "cache.cells.view cache.cells.view_plot",
-    "chat.families.apart": (
-        "chat.families.deepseek chat.families.functionary chat.families.harmony chat.families.kimi"
-    ),
-    "chat.families.pythonic": "chat.families.python_syntax",
-    "chat.families.wrapped": (
-        "chat.families.bare chat.families.generic chat.families.hermes chat.families.llama3 "
-        "chat.families.mistral"
-    ),
-    "chat.message": "chat.messages",
-    "chat.prompt": "chat.asking chat.format",
-    "chat.reply": "chat.families.family chat.source chat.text_reader",
-    "chat.reply_grammar": "chat.forced",
-    "cli.batch": "cli.batch_ray",
+    "cache.pools.recurrent_rows": ".history .recurrent_batch",
+    "cache.prefix_index": ".prefix .prefix.config .prefix.index",
+    "cache.recurrent": ".handle.recurrent",
+    "cache.rows.rows": ".shift",
+    "cache.sequence": ".handle .handle.sequence",
+    "cache.sequence_verbs": ".state_verbs",
+    "cache.storage.layer": ".host .types",
+    "cache.storage.tensors": ".tensor_blocks",
+    "cache.view": ".cells.view .cells.view_plot",
+    "chat.families.apart": ".deepseek .harmony .kimi",
+    "chat.families.wrapped": ".generic .hermes .llama3 .mistral",
+    "chat.message": ".messages",
+    "chat.prompt": ".asking .format",
+    "chat.reply": ".families.family .source",
+    "chat.reply_grammar": ".forced",
+    "cli.batch": ".batch_ray",
     "cli.batch_bodies": "chat.openai",
-    "cli.doctor": "cli.machine",
-    "core.cancellation": "core.given_up",
-    "core.packages": "core.pictures",
-    "device.backends.torch.bans": (
-        "device.backends.torch.bad_words device.backends.torch.dry device.backends.torch.min_tokens "
-        "device.backends.torch.no_repeat_ngram device.backends.torch.token_mask"
-    ),
+    "cli.doctor": ".machine",
+    "core.packages": ".pictures",
+    "device.backends.torch.bans": ".bad_words .dry .min_tokens .no_repeat_ngram .token_mask",
     "device.backends.torch.draws": (
-        "device.backends.torch.adaptive_p device.backends.torch.dist device.backends.torch.greedy "
-        "device.backends.torch.mirostat device.backends.torch.mirostat_state "
-        "device.backends.torch.mirostat_v2"
+        ".adaptive_p .dist .greedy .mirostat .mirostat_state .mirostat_v2"
     ),
-    "device.backends.torch.logits": (
-        "device.backends.torch.logit_bias device.backends.torch.penalties "
-        "device.backends.torch.smoothing device.backends.torch.softmax "
-        "device.backends.torch.temperature"
-    ),
-    "device.backends.torch.program": "device.backends.torch.forms device.forms device.program",
+    "device.backends.torch.logits": ".logit_bias .penalties .smoothing .softmax .temperature",
+    "device.backends.torch.program": "device.forms device.program",
     "device.backends.torch.truncation": (
-        "device.backends.torch.epsilon_cutoff device.backends.torch.eta_cutoff "
-        "device.backends.torch.min_k device.backends.torch.min_p device.backends.torch.p_less "
-        "device.backends.torch.top_h device.backends.torch.top_k "
-        "device.backends.torch.top_n_sigma device.backends.torch.top_p "
-        "device.backends.torch.typical_p device.backends.torch.xtc"
+        ".epsilon_cutoff .eta_cutoff .min_p .top_k .top_n_sigma .top_p .typical_p .xtc"
     ),
-    "device.backends.triton.places": "device.backends.triton.cutoffs device.backends.triton.shapes",
-    "device.device_sampler": "device.places",
-    "device.host_steps": "device.tails",
-    "device.sharding": "device.sharded_candidates",
-    "engine.engine_core": "engine.core",
-    "engine.engine_loop": "engine.owner",
-    "engine.error_frames": "engine.frames",
-    "engine.scheduled_request": "engine.admission engine.job engine.queue engine.room generate.rollback_check",
+    "device.device_sampler": ".places",
+    "device.host_steps": ".tails",
+    "device.sharding": ".sharded_candidates",
+    "engine.engine_core": ".core",
+    "engine.engine_loop": ".owner",
+    "engine.error_frames": ".frames",
+    "engine.scheduled_request": ".job .queue .room",
     "engine.prompts": "prompts",
-    "engine.replay": "replay replay.again replay.record",
-    "engine.request_handle": "engine.context_calls engine.ticket engine.visits engine.waiters",
-    "engine.request_states": "engine.slots slots",
-    "engine.run": "generate.sampling_device",
-    "generate.bans": "generate.banned_strings",
-    "generate.complete_grammar": "generate.ending",
-    "generate.completion": "generate.request generate.stop",
-    "generate.context": "generate.batch generate.prefixes",
-    "generate.decode_steps": "generate.feeds",
-    "generate.generation": "generate.writing",
-    "generate.model_runner": "generate.advance generate.chunks",
-    "generate.multi_step": "generate.multi_step_runner",
-    "generate.prefix_load": "generate.arrival",
-    "generate.prefix_reuse": "generate.beginnings",
-    "generate.request_state": "generate.proposer generate.request_errors generate.slot",
-    "generate.scores": "generate.importance generate.perplexity generate.text_rows",
-    "generate.session": "generate.session_rows",
+    "engine.replay": "replay",
+    "engine.request_handle": ".ticket .visits .waiters",
+    "engine.request_states": "slots",
+    "generate.bans": ".banned_strings",
+    "generate.complete_grammar": ".ending",
+    "generate.completion": ".request .stop",
+    "generate.context": ".batch .prefixes",
+    "generate.model_runner": ".advance .chunks",
+    "generate.request_state": ".slot",
+    "generate.scores": ".importance .perplexity .text_rows",
+    "generate.session": ".session_rows",
     "generate.speculative": (
-        "generate.speculation generate.speculation.draft_model generate.speculation.drafter "
-        "generate.speculation.ngrams generate.speculation.speculation"
+        ".speculation .speculation.draft_model .speculation.drafter .speculation.ngrams "
+        ".speculation.speculation"
     ),
-    "generate.token_sampler": "generate.drawing generate.pending_tokens",
-    "grammar.llguidance": "grammar.complaints",
-    "integrations.ray_generator": "integrations.ray_address integrations.ray_options",
+    "generate.token_sampler": ".drawing",
+    "integrations.ray_generator": ".ray_address .ray_options",
     "integrations.row_file": "cli.batch_file",
-    "language_model.base": "language_model.saving saving",
-    "language_model.model": "chat.chat_mixin chat.chatting language_model.chat_mixin",
+    "language_model.base": "saving",
+    "language_model.model": "chat.chatting",
     "language_model.scoring": "scoring",
-    "models.block": "models.layers.latent",
-    "models.conversion.convert": "models.convert",
-    "models.conversion.file_types": "models.file_types",
-    "models.conversion.gguf_form": "models.gguf_form",
+    "models.block": ".layers.latent",
     "models.conversion.quantise": "models.quantise",
-    "models.decoder": "models.layers.alibi",
-    "models.files.gguf": "models.files.gguf_parts",
+    "models.decoder": ".layers.alibi",
+    "models.files.gguf": ".gguf_parts",
     "models.hub": "hub",
-    "models.hub.bundled": "bundled hub.bundled",
+    "models.hub.bundled": "bundled",
     "models.hub.choice": "hub.choice",
     "models.hub.fetching": "hub.fetching",
     "models.hub.local": "hub.local",
-    "models.hub.located": "hub.installed hub.located",
+    "models.hub.located": "hub.installed",
     "models.hub.names": "hub.names",
-    "models.layers.feed_forward": "models.layers.dense_and_experts",
-    "models.layers.layer_source": "models.layers.expert_tensors",
-    "models.layers.linear": "models.layers.parameters models.layers.stored_linear",
-    "models.layers.norms": "models.layers.layer_norm models.layers.rms_norm",
-    "models.layers.parts": "models.layers.per_layer_parts",
-    "models.layers.recurrent": (
-        "models.layers.head_space models.layers.mamba models.layers.short_convolution"
-    ),
-    "models.layers.recurrent_parts": "models.layers.head_parts",
-    "models.layers.rotation": "models.layers.frequencies",
-    "models.layers.scans": "models.layers.selective_scan",
-    "models.native_decoder": "models.layers.native_step",
-    "models.prequantised.compressed_tensors": "models.compressed_tensors",
-    "models.prequantised.matrix_parts": "models.matrix_parts",
-    "models.weights": "models.fused",
-    "samplers.base": "samplers.alone samplers.seeded",
-    "samplers.chain": "samplers.batch",
-    "samplers.epsilon_cutoff": "samplers.probable",
-    "samplers.mirostat": "samplers.mirostat_state",
-    "samplers.plan": "samplers.device_forms",
-    "samplers.token_arguments": "samplers.chain_arguments samplers.spelled",
-    "server.app": "server.guards",
-    "server.auth": "server.caller server.key_ring server.limits",
-    "server.chat": "server.chatting",
-    "server.dialects.anthropic": "server.dialects.anthropic_output",
-    "server.dialects.embeddings": "server.dialects.rerank",
+    "models.layers.feed_forward": ".dense_and_experts",
+    "models.layers.layer_source": ".expert_tensors",
+    "models.layers.linear": ".parameters .stored_linear",
+    "models.layers.norms": ".layer_norm .rms_norm",
+    "models.layers.parts": ".per_layer_parts",
+    "models.layers.recurrent": ".head_space .mamba .short_convolution",
+    "models.layers.recurrent_parts": ".head_parts",
+    "models.layers.rotation": ".frequencies",
+    "models.layers.scans": ".selective_scan",
+    "models.native_decoder": ".layers.native_step",
+    "models.weights": ".fused",
+    "samplers.base": ".seeded",
+    "samplers.chain": ".batch",
+    "samplers.epsilon_cutoff": ".probable",
+    "samplers.mirostat": ".mirostat_state",
+    "samplers.plan": ".device_forms",
+    "samplers.token_arguments": ".chain_arguments .spelled",
+    "server.app": ".guards",
+    "server.auth": ".caller .key_ring .limits",
+    "server.chat": ".chatting",
+    "server.dialects.anthropic": ".anthropic_output",
     "server.dialects.llama_infill": "server.infilling",
-    "server.dialects.llama_results": "server.dialects.llama_probs",
+    "server.dialects.llama_results": ".llama_probs",
     "server.dialects.llama_slots": "server.slots",
-    "server.dialects.nested": "server.dialects.call_input",
-    "server.dialects.ollama": "server.dialects.ollama_models server.dialects.ollama_output",
-    "server.dialects.openai_forms": "server.dialects.timings server.records",
-    "server.dialects.openai_responses": "server.dialects.responses_output",
-    "server.dialects.operation": "server.dialects.not_built",
-    "server.grammar_limits": "server.kept_grammars",
-    "server.grammars": "server.fair_semaphore",
-    "server.openai_fields": "server.structured",
-    "server.playground.as_json": (
-        "server.playground.declared server.playground.spelled server.playground.step_json "
-        "server.playground.told"
-    ),
-    "server.playground.generating": "server.playground.writing",
-    "server.playground.recording": (
-        "server.playground.branching server.playground.memory server.playground.replay"
-    ),
-    "server.playground.routes": "server.playground.pages",
-    "server.streaming": "server.sse server.wire",
-    "server.telemetry": "server.logs server.metrics",
-    "text.gguf_vocabulary": "text.texts",
-    "text.tokenizer": "text.stream",
+    "server.dialects.nested": ".call_input",
+    "server.dialects.ollama": ".ollama_models .ollama_output",
+    "server.dialects.openai_forms": ".timings server.records",
+    "server.dialects.openai_responses": ".responses_output",
+    "server.dialects.operation": ".not_built",
+    "server.grammar_limits": ".kept_grammars",
+    "server.openai_fields": ".structured",
+    "server.playground.as_json": ".declared .spelled .told",
+    "server.playground.generating": ".writing",
+    "server.playground.recording": ".branching .memory .replay",
+    "server.playground.routes": ".pages",
+    "server.streaming": ".sse .wire",
+    "server.telemetry": ".logs .metrics",
+    "text.gguf_vocabulary": ".texts",
+    "text.tokenizer": ".stream",
 }
-"""Modules of the package, and what they were called; each old name is kept for one release."""
+"""Modules of the package, and what they were called (``.name``: in the same package); each old name is kept
+for one release, if it was there before the modules first moved."""
 
 ARCHITECTURES = (
-    "arcee bailingmoe bailingmoe2 bert bloom cohere2 command_r deepseek deepseek2 deepseek_files "
-    "delta_net_files dots1 ernie4_5 ernie4_5_moe exaone exaone4 exaone_moe falcon_h1 gemma gemma2 gemma3 "
-    "gemma4 glm4 glm4moe gpt2 gpt_oss granite granite_factors granitehybrid granitemoe hunyuan_dense "
-    "hunyuan_moe internlm2 jais2 jamba jina_bert_v2 jina_bert_v3 kimi_linear lfm2 lfm2moe llama llama4 "
-    "maincoder mamba mamba2 mellum minicpm minicpm3 minimax_m2 mistral3 mistral4 modern_bert mpt nemotron "
-    "nemotron_files nemotron_h nemotron_h_moe nomic_bert olmo2 olmoe orion phi3 pictures plm qwen2 "
-    "qwen2moe qwen2vl qwen3 qwen35 qwen35moe qwen3moe qwen3next qwen3vl qwen3vlmoe rotating_windows "
-    "seed_oss short_convolutions smollm3 stablelm starcoder2 xverse"
+    "bloom command_r deepseek2 delta_net_files ernie4_5 ernie4_5_moe exaone4 falcon_h1 gemma2 gemma3 "
+    "gemma4 glm4 gpt2 gpt_oss granite granite_factors granitehybrid granitemoe hunyuan_dense "
+    "hunyuan_moe jamba lfm2 lfm2moe llama llama4 mamba mamba2 minicpm3 mistral3 mpt nemotron_h olmo2 "
+    "phi3 qwen2 qwen2moe qwen2vl qwen3 qwen35 qwen35moe qwen3moe qwen3next seed_oss short_convolutions "
+    "smollm3 starcoder2"
 )
 """Modules of ``models.architectures`` that were in ``models``."""
 
 MOVED = {
-    f"aleator.{old}": f"aleator.{new}" for new, before in FORMER.items() for old in before.split()
+    f"aleator.{new.rpartition('.')[0] + old if old[0] == '.' else old}": f"aleator.{new}"
+    for new, before in FORMER.items()
+    for old in before.split()
 } | {
     f"aleator.models.{each}": f"aleator.models.architectures.{each}"
     for each in ARCHITECTURES.split()
@@ -193,10 +150,8 @@ MOVED = {
 RENAMED = {
     "Advance": "ModelRunner",
     "Alone": "StandaloneSampler",
-    "Arrival": "PrefixLoad",
     "Asked": "PreparedChat",
     "Asking": "RequestMaker",
-    "Beginnings": "PrefixReuse",
     "Chat": "ChatPrompt",
     "Chatting": "LanguageModel",
     "Core": "EngineCore",
@@ -218,13 +173,9 @@ RENAMED = {
     "Ticket": "RequestHandle",
     "Turn": "SampleTask",
     "Visits": "ContextCalls",
-    "Writing": "GenerationReader",
-    "check_given_up": "check_cancelled",
-    "ended_by": "cancelled_by",
     "make_storage": "Storage",
     "prepared": "prepare_chat",
     "require_config": "kept_texts",
-    "writing_of": "reader_of",
 }
 """Old names of what moved modules hold, and new ones."""
 

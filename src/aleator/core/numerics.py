@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from aleator.core.arrays import Bools, Floats, Int32s, Int64s, UInt64s
 from aleator.core.errors import LogitsError
 from aleator.core.philox import uniform64
 from aleator.core.records import dataclass
@@ -36,8 +37,7 @@ EXP2_COEFFICIENTS = tuple(
 ROUND_MAGIC = np.float32(12582912.0)  # 1.5 * 2^23: adding it rounds to an integer, ties to even
 MAX_VOCAB = 1 << 20
 
-Floats = NDArray[np.float32]
-Ids = NDArray[np.int32]
+Ids = Int32s
 
 
 def scaled(z: Floats, top: np.float32, temperature: float) -> Floats:
@@ -47,7 +47,7 @@ def scaled(z: Floats, top: np.float32, temperature: float) -> Floats:
     return np.where(t >= np.float32(-100), t, np.float32(-100)).astype(np.float32)
 
 
-def power(t: Floats) -> tuple[Floats, NDArray[np.int32]]:
+def power(t: Floats) -> tuple[Floats, Int32s]:
     """2^t as (p, n), p * 2^n with p near 1."""
     r = t + ROUND_MAGIC
     f = t - (r - ROUND_MAGIC)
@@ -57,15 +57,13 @@ def power(t: Floats) -> tuple[Floats, NDArray[np.int32]]:
     return p, r.view(np.int32) - np.int32(0x4B400000)
 
 
-def weights(z: Floats, top: np.float32, temperature: float) -> NDArray[np.uint64]:
+def weights(z: Floats, top: np.float32, temperature: float) -> UInt64s:
     """Q40 weights ``2^((z - top) * log2(e) / T)``; the largest logit weighs 2^40."""
     p, n = power(scaled(z, top, temperature))
     bits = p.view(np.uint32)
     below = 127 - (bits >> np.uint32(23)).astype(np.int32) - n
     mantissa = ((bits & np.uint32(0x7FFFFF)) | np.uint32(0x800000)).astype(np.uint64)
-    shifted: NDArray[np.uint64] = (mantissa << np.uint64(17)) >> np.minimum(below, 63).astype(
-        np.uint64
-    )
+    shifted: UInt64s = (mantissa << np.uint64(17)) >> np.minimum(below, 63).astype(np.uint64)
     return shifted
 
 
@@ -141,16 +139,16 @@ class Row:
         self.logits = np.where(allowed, self.logits, np.float32(-np.inf))
         self.settle()
 
-    def weights(self) -> NDArray[np.uint64]:
+    def weights(self) -> UInt64s:
         """Q40 weights of the candidates."""
         return weights(self.logits, self.top, self.temperature)
 
-    def order(self) -> NDArray[np.int64]:
+    def order(self) -> Int64s:
         """Indices by logit descending, then token id ascending."""
-        order: NDArray[np.int64] = np.lexsort((self.ids, -self.logits.astype(np.float64)))
+        order: Int64s = np.lexsort((self.ids, -self.logits.astype(np.float64)))
         return order
 
-    def keep(self, kept: NDArray[np.bool_] | NDArray[np.int64]) -> None:
+    def keep(self, kept: Bools | Int64s) -> None:
         """Keep the tokens of a mask, or at the given indices; ids stay ascending."""
         chosen = kept if kept.dtype == np.bool_ else np.sort(kept)
         self.ids, self.logits = self.ids[chosen], self.logits[chosen]
@@ -159,10 +157,10 @@ class Row:
         """Keep the first ``length`` candidates of the order, at least one."""
         self.keep(self.order()[: max(1, length)])
 
-    def depths(self) -> NDArray[np.int64]:
+    def depths(self) -> Int64s:
         """How many bits each weight lies below 2^40, in Q16."""
         t = scaled(self.logits, self.top, self.temperature)
-        depths: NDArray[np.int64] = np.rint(-t * np.float32(65536)).astype(np.int64)
+        depths: Int64s = np.rint(-t * np.float32(65536)).astype(np.int64)
         return depths
 
     def entropy(self) -> Entropy:
@@ -190,7 +188,7 @@ class Row:
         return Entropy(log + depth, depth, int(total * 2**40))
 
 
-def ints(values: NDArray[np.uint64]) -> list[int]:
+def ints(values: UInt64s) -> list[int]:
     """NumPy integers as Python's, which do not overflow."""
     return [int(v) for v in values]
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from aleator.core.arrays import Floats
 from aleator.device.backends.host import token_or_none_left
 from aleator.samplers import index as S
 from aleator.samplers.base import Sampler
@@ -22,7 +22,7 @@ from aleator.samplers.watermark import WatermarkKey
 FAMILIES = ("normal", "flat", "peaked", "masked", "ties", "one", "bfloat16", "wide", "special")
 
 
-def rows_of(family: str, batch: int, n_vocab: int, seed: int = 0) -> NDArray[np.float32]:
+def rows_of(family: str, batch: int, n_vocab: int, seed: int = 0) -> Floats:
     """Logits [B, V] of one of ``FAMILIES``."""
     random_ = np.random.default_rng([seed, FAMILIES.index(family), batch, n_vocab])
     z = random_.normal(0, 3, (batch, n_vocab)).astype(np.float32)
@@ -214,6 +214,6 @@ CHAINS: dict[str, list[Sampler]] = {
 }  # fmt: skip
 
 
-def expected(chains: Sequence[SamplerChain], z: NDArray[np.float32]) -> list[int]:
+def expected(chains: Sequence[SamplerChain], z: Floats) -> list[int]:
     """The tokens that the rows' chains draw and accept on the host; -1 if there is no candidate."""
     return [token_or_none_left(chain, row) for chain, row in zip(chains, z, strict=True)]

@@ -7,9 +7,9 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from aleator.core.arrays import Doubles
 from aleator.core.contract import Purpose
 from aleator.core.philox import stream
 from aleator.device.arguments import ChainOptions
@@ -131,7 +131,7 @@ class DeviceSampler:
         self._write(row, {"active": True, **self.values(sampler, place)})
         self.launch = tuple(map(max, self.launch, self.needs(sampler)))
 
-    def resume(self, row: int, states: Mapping[str, NDArray[np.float64]]) -> None:
+    def resume(self, row: int, states: Mapping[str, Doubles]) -> None:
         """Set a row's states to those on the host after each number of generated tokens."""
         for name, values in states.items():
             self.rows[name][row, : len(values)] = torch.from_numpy(values).to(self.device)

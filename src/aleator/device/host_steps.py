@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from aleator.core import host
+from aleator.core.arrays import Floats
 from aleator.core.errors import LogitsError
 from aleator.device.candidates import NOTHING, DeviceCandidates
 from aleator.device.report import Report
@@ -81,9 +81,7 @@ def finish(
         report.after_on_host(row, native, token)
 
 
-def applied(
-    chain: host.Chain, z: NDArray[np.float32], temperature: float = 1.0
-) -> host.Candidates | None:
+def applied(chain: host.Chain, z: Floats, temperature: float = 1.0) -> host.Candidates | None:
     """What a native chain leaves of a row with a pending temperature; None if nothing is left."""
     try:
         candidates = host.Candidates(z)

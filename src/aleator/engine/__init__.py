@@ -1,7 +1,5 @@
 """Runs many requests over one context: admission, what each step computes, and the text streams."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from aleator.core.on_demand import on_demand

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
-from aleator.core.errors import ContextFull, EngineClosed, ParameterError
+from aleator.core.errors import ContextFull, EngineClosed, ParameterError, Uncopyable
 from aleator.core.options import declarations, takes
-from aleator.core.uncopyable import Uncopyable
 from aleator.engine import prompts
 from aleator.engine.engine_loop import EngineLoop
 from aleator.engine.options import EngineOptions, SubmitOptions

@@ -11,8 +11,7 @@ from time import perf_counter
 from typing import Any
 
 from aleator.cache.devices import Device
-from aleator.core.error_copies import without_frames
-from aleator.core.errors import AleatorError, ParameterError
+from aleator.core.errors import AleatorError, ParameterError, without_frames
 from aleator.core.packages import required_torch
 from aleator.engine.engine_core import EngineCore
 from aleator.engine.scheduled_request import (

@@ -1,7 +1,5 @@
 """From batches of tokens to logits, and from logits to text."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from aleator.core.on_demand import on_demand

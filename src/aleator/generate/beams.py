@@ -5,7 +5,8 @@ is ``seq_cp``, which copies no cells.  Scores are float64; equal ones are ordere
 
 When a search ends, what ``length_penalty`` and ``early_stopping`` mean, and which texts count as complete is as
 in transformers (its documentation of ``GenerationConfig``, and what its ``generate`` does).  Stochastic beams
-are algorithm 1 of Kool et al. (:mod:`aleator.generate.beam_noise`).
+are algorithm 1 of Kool, van Hoof and Welling, "Stochastic Beams and Where to Find Them" (2019,
+arXiv:1903.06059), and their noise the stable form of appendix B.3.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ from typing import Any
 import numpy as np
 
 from aleator.cache.cache import Cache
+from aleator.core.arrays import Doubles
+from aleator.core.contract import Purpose
+from aleator.core.digests import new_digest
 from aleator.core.errors import ParameterError
+from aleator.core.philox import stream, uniform64
 from aleator.core.records import dataclass
 from aleator.generate.beam_chain import check_chain, distribution, ranked
-from aleator.generate.beam_noise import follower, gumbel, with_maximum
 from aleator.generate.beam_options import BeamOptions
 from aleator.generate.complete_grammar import Work, finish
 from aleator.generate.completion import Completion, Request, too_long
@@ -355,3 +359,35 @@ def longest(request: Request, n_ctx: int) -> int:
         raise ParameterError("max_tokens=0: beams have at least 1 token: give 1 or more")
     room = n_ctx - prompt + 1
     return room if wanted is None else min(wanted, room)
+
+
+# The noise of stochastic beams
+
+
+def follower(key: int, token: int = 0) -> int:
+    """The key of a text extended by one token."""
+    data = key.to_bytes(8, "little") + token.to_bytes(8, "little")
+    return int.from_bytes(new_digest(8, data).digest(), "little")
+
+
+def gumbel(key: int, ids: Any, position: int = 0) -> Doubles:
+    """Standard Gumbel noise of token ids, float64: -ln(-ln u), u the middle of one of 2^52 parts of (0, 1)."""
+    # Computed for whole rows, with the same arithmetic on the words.
+    word = stream(Purpose.GUMBEL)
+    bits: Any = uniform64(key, np.asarray(ids).astype(np.uint64), position, word)  # type: ignore[arg-type]
+    noise: Doubles = -np.log(-np.log(((bits >> 12).astype(np.float64) + 0.5) * 2.0**-52))
+    return noise
+
+
+def with_maximum(perturbed: Doubles, largest: float) -> Doubles:
+    """Gumbel variables [n], conditioned on their maximum being ``largest``.
+
+    Kool et al., appendix B.3: with v = T - g + log1mexp(g - Z), g becomes T - max(0, v) - log1p(exp(-|v|)),
+    where Z is the maximum of g and T is ``largest``.
+    """
+    below = perturbed - perturbed.max()
+    with np.errstate(divide="ignore"):
+        near = np.log(-np.expm1(np.maximum(below, -1.0)))
+        v = largest - perturbed + np.where(below > -1.0, near, np.log1p(-np.exp(below)))
+    made: Doubles = largest - np.maximum(0.0, v) - np.log1p(np.exp(-np.abs(v)))
+    return made

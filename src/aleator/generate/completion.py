@@ -9,8 +9,7 @@ from functools import cached_property
 from typing import AnyStr, Literal, Protocol
 
 from aleator.core.arrays import Floats
-from aleator.core.error_copies import without_frames
-from aleator.core.errors import ContextFull, ParameterError
+from aleator.core.errors import ContextFull, ParameterError, without_frames
 from aleator.core.records import dataclass
 from aleator.generate.healing import NOTHING, TakenBack
 from aleator.generate.logprobs import Logprobs, LogprobsOf, top_logprobs

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import Any, NamedTuple, Protocol
 
-from aleator.core.errors import ParameterError
+from aleator.core.errors import ParameterError, Uncopyable
 from aleator.core.forwarded import forwarded
 from aleator.core.records import dataclass
-from aleator.core.uncopyable import Uncopyable
 from aleator.generate.completion import Completion, Request, Stats, StopReason
 from aleator.generate.logprobs import Logprobs
 from aleator.samplers import SamplerChain

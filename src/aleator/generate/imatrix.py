@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 import aleator._native as _native
+from aleator.core.arrays import Doubles, Int64s
 from aleator.generate.context import Batch, Context
 from aleator.models.weights import Weights
 
-Sums = tuple[NDArray[np.float64], NDArray[np.int64]]
+Sums = tuple[Doubles, Int64s]
 
 
 class InputSums:

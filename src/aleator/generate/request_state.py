@@ -7,8 +7,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from aleator.core.arrays import Floats
-from aleator.core.error_copies import copies
-from aleator.core.errors import ParameterError, StateError
+from aleator.core.errors import ParameterError, StateError, copies
 from aleator.generate.bans import Bans
 from aleator.generate.complete_grammar import GrammarCompleter
 from aleator.generate.completion import (

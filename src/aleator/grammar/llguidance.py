@@ -14,9 +14,9 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from aleator.core import host
+from aleator.core.arrays import Int32s
 from aleator.core.errors import ConstraintError, GrammarError
 from aleator.core.parameter import check_unicode
 from aleator.grammar import bounds
@@ -210,7 +210,7 @@ class LLGuidanceConstraint:
     """
 
     _tokens: list[int]
-    _mask: npt.NDArray[np.int32] | None
+    _mask: Int32s | None
     # Tokens that its lexer had read when it was new; None: others too, of copies or before a rollback.
     _renewed_at: int | None
 
@@ -246,7 +246,7 @@ class LLGuidanceConstraint:
         where = f" after {n} token{'s' * (n != 1)}" if n else ""
         return f"{self._what} cannot be used{where}: {why}"
 
-    def mask(self) -> npt.NDArray[np.int32]:
+    def mask(self) -> Int32s:
         if self._ended:
             return self._tokenizer.end_mask
         if self._mask is None:
@@ -349,7 +349,7 @@ class _Tokenizer:
         bits = np.zeros(-(-self.n_vocab // 32) * 32, np.bool_)
         bits[[end for end in ends if end < self.n_vocab]] = True
         packed = np.packbits(bits, bitorder="little").view("<i4")
-        self.end_mask: npt.NDArray[np.int32] = packed.astype(np.int32)
+        self.end_mask: Int32s = packed.astype(np.int32)
         self.eos_token_id, self.bos_token_id = ends[0], None
         self.special_token_ids = [i for i, piece in enumerate(self.tokens) if not piece]
         for i in self.special_token_ids:

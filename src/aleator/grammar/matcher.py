@@ -6,11 +6,9 @@ import copy
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from aleator.core.arrays import Int32s
 from aleator.core.errors import ConstraintError, ParameterError
-
-Words = npt.NDArray[np.int32]
 
 
 class Matcher(Protocol):
@@ -42,7 +40,7 @@ class MatcherConstraint:
 
     def __init__(self, matcher: Any, n_vocab: int) -> None:
         self.matcher, self.n_vocab = matcher, n_vocab
-        self._words: Words = np.zeros((1, -(-n_vocab // 32)), np.int32)
+        self._words: Int32s = np.zeros((1, -(-n_vocab // 32)), np.int32)
         self._current = False
 
     @staticmethod
@@ -56,13 +54,13 @@ class MatcherConstraint:
                 f"{matcher!r} is not a matcher: it has no {', '.join(missing)} (see aleator.grammar.matcher)",
             )
 
-    def mask(self) -> Words:
+    def mask(self) -> Int32s:
         if not self._current:
             self._words[:] = 0
             if not self.matcher.is_terminated():
                 self.matcher.fill_next_token_bitmask(self._words, 0)
             self._current = True
-        words: Words = self._words[0]
+        words: Int32s = self._words[0]
         return words
 
     def allows(self, token: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aleator.core.arrays import Floats
 from aleator.integrations.versions import require
 
 require("mlx-lm", at_least="0.32", install="aleator[mlx]")
@@ -11,7 +12,6 @@ from typing import Any
 
 import mlx.core as mx
 import numpy as np
-import numpy.typing as npt
 
 from aleator.core.errors import ParameterError
 from aleator.integrations.follower import Follower
@@ -108,7 +108,7 @@ class AleatorSampler:
         return mx.array([self.chain.sample(_row(logprobs))])
 
 
-def _row(logits: Any) -> npt.NDArray[np.float32]:
+def _row(logits: Any) -> Floats:
     """The only row, float32 [V]."""
     if logits.ndim != 2 or logits.shape[0] != 1:
         raise ParameterError(

@@ -11,13 +11,13 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+from aleator.core.arrays import Int64s
 from aleator.integrations.versions import require
 
 require("transformers", at_least="5.23", install="aleator[transformers]")
 require("torch", at_least="2.8", install="aleator[transformers]")
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from transformers import Cache
 from transformers.cache_utils import CacheLayerMixin
@@ -86,7 +86,7 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
         self._keys, self._values = tensor_layers(kv.keys.parts), tensor_layers(kv.values.parts)
         self._windows = windows
         self._stored = [0] * len(windows)
-        self._cells: list[npt.NDArray[np.int64]] = []
+        self._cells: list[Int64s] = []
         super().__init__(layers=[AleatorLayer(self, i, window) for i, window in enumerate(windows)])
 
     rows: list[Handle] = []  # noqa: RUF012  # what __del__ sees of a cache that was refused

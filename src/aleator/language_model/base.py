@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from aleator.cache.prefix_index import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache
-from aleator.core.errors import ParameterError
+from aleator.core.errors import ParameterError, Uncopyable
 from aleator.core.options import renamed
-from aleator.core.uncopyable import Uncopyable
 from aleator.engine.prompts import RequestMaker, checked_prompt, options_of
 from aleator.engine.request_states import RequestStateMaker
 from aleator.engine.run import Run

@@ -1,7 +1,5 @@
 """Model files and the decoders that compute with them."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from aleator.core.on_demand import on_demand

@@ -6,10 +6,9 @@ import copy
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
+from aleator.core.arrays import Floats
 from aleator.models.layers.feed_forward import Dense, DenseAndExperts, feed_forward
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
@@ -48,7 +47,7 @@ class Block:
         windowed: bool,
         index: int,
         rotary: Rotary,
-        slopes: npt.NDArray[np.float32] | None = None,
+        slopes: Floats | None = None,
         beside: HeadSpaceLayer | None = None,
     ) -> None:
         """Read the layer's tensors.

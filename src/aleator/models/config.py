@@ -3,6 +3,8 @@
 :mod:`aleator.models.gguf_config` reads them from GGUF metadata, :mod:`aleator.models.json_config` from
 config.json.  Fields mean what they mean in ggml's docs/gguf.md, llama.cpp's ``llama_hparams`` and
 transformers' configuration classes.
+
+Architectures import from here what all their readers need.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from typing import Any, Literal, TypeVar
 from aleator.core.errors import UnsupportedModel
 from aleator.core.records import dataclass
 from aleator.models.delta_net import DeltaNetConfig
-from aleator.models.files.fields import Fields
+from aleator.models.files.fields import Fields as Fields
+from aleator.models.files.gguf import GGUFFile as GGUFFile
+from aleator.models.files.tensor_types import StoredTensor as StoredTensor
 
 # Limits against hostile files, as in files/fields.py.
 MAX_HEAD_DIM = 1 << 16

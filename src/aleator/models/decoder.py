@@ -11,13 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from aleator.cache.devices import CPU, Device
 from aleator.cache.kv_cache import Layers
 from aleator.cache.pools.pool import Pool
 from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.rows.rows import LayerShape
+from aleator.core.arrays import Doubles, Floats, Int32s
 from aleator.core.digests import new_digest
 from aleator.core.errors import FileFormatError, InvalidBatch, ParameterError
 from aleator.models.adapters import Adapters
@@ -156,7 +156,7 @@ class Decoder(ABC):
         grows = self.config.query_growth is not None
         return self.n_positions is not None or self.slopes is not None or grows
 
-    def check_positions(self, positions: npt.NDArray[np.int32]) -> None:
+    def check_positions(self, positions: Int32s) -> None:
         """Raise InvalidBatch for the first position that the model has no embedding for."""
         if self.n_positions is None:
             return
@@ -167,7 +167,7 @@ class Decoder(ABC):
                 f"{self.n_positions - 1} only (position_embd.weight); start a new sequence",
             )
 
-    def query_scales(self, positions: npt.NDArray[np.int32]) -> npt.NDArray[np.float32] | None:
+    def query_scales(self, positions: Int32s) -> Floats | None:
         """Factors of growing queries at ``positions`` [T], float32 [T]; None: queries do not grow."""
         if self.config.query_growth is None:
             return None
@@ -288,7 +288,7 @@ def _rotation(weights: Weights, rope: RopeConfig, n_ctx: int, file: bool = True)
     return Rotation(rope, divisors)
 
 
-def _divisors(weights: Weights, stem: str) -> npt.NDArray[np.float64] | None:
+def _divisors(weights: Weights, stem: str) -> Doubles | None:
     """The file's per-pair divisors of the rotary frequencies, if it has them."""
     name = f"{stem}.weight"
     if name not in weights or weights.config.rope.style == "none":
@@ -300,7 +300,7 @@ def _divisors(weights: Weights, stem: str) -> npt.NDArray[np.float64] | None:
     return divisors
 
 
-def alibi_slopes(n_heads: int, largest: float) -> npt.NDArray[np.float32]:
+def alibi_slopes(n_heads: int, largest: float) -> Floats:
     """How fast the scores of each head fall with the distance (arXiv:2108.12409), float32 [n_heads].
 
     Slopes are powers of two with exponents in equal steps up to ``largest``, 8 in the paper.  If the number of

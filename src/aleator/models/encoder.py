@@ -9,12 +9,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 import aleator._native as _native
 from aleator.cache.kv_cache import Layers
 from aleator.cache.pools.pool import Pool
-from aleator.core.arrays import Floats
+from aleator.core.arrays import Floats, Int64s
 from aleator.core.cancellation import check_cancelled
 from aleator.core.errors import ParameterError, UnsupportedModel
 from aleator.core.threads import pool as thread_pool
@@ -139,10 +138,10 @@ class Encoder(NativeDecoder):
 
     def _inputs(
         self,
-        ids: npt.NDArray[np.int64],
-        at: npt.NDArray[np.int64],
+        ids: Int64s,
+        at: Int64s,
         second: Sequence[int],
-        which: npt.NDArray[np.int64],
+        which: Int64s,
     ) -> Floats:
         """Embeddings of tokens, with the vectors of their positions and segments added, float32 [n, n_embd]."""
         made = _rows(self.embedding.matrix, ids)
@@ -178,7 +177,7 @@ class Encoder(NativeDecoder):
         return made[2]
 
 
-def _rows(matrix: _native.StoredMatrix, rows: npt.NDArray[np.int64]) -> Floats:
+def _rows(matrix: _native.StoredMatrix, rows: Int64s) -> Floats:
     made = np.empty((len(rows), matrix.shape[1]), np.float32)
     _native.read_rows(thread_pool(None), matrix, rows, made)
     return made

@@ -16,11 +16,9 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
 from aleator.core import host
 from aleator.core.arithmetic import FIRST_VERSION
+from aleator.core.arrays import Bytes
 from aleator.core.digests import new_digest
 from aleator.core.records import dataclass
 
@@ -29,7 +27,7 @@ MOST_REMEMBERED = 256
 _RECENT = 2_000_000_000  # nanoseconds: a file may change twice within its clock's tick
 _SIZE = 16
 
-Part = tuple[str, npt.NDArray[np.uint8]]
+Part = tuple[str, Bytes]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 import aleator._native as _native
 from aleator.cache.devices import Device
@@ -20,7 +19,7 @@ from aleator.cache.pools.hybrid import HybridBatch, HybridPool, parts_of
 from aleator.cache.pools.pool import Pool
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.recurrent_rows import RecurrentBatch
-from aleator.core.arrays import Floats
+from aleator.core.arrays import Floats, Int32s, Int64s
 from aleator.core.threads import pool as thread_pool
 from aleator.models import adapted
 from aleator.models.adapters import Rows
@@ -215,13 +214,13 @@ class NativeStep(Step):
     def run(
         self,
         inputs: Inputs,
-        positions: npt.NDArray[np.int32],
+        positions: Int32s,
         cells: MicroBatch | HybridBatch | RecurrentBatch,
-        outputs: npt.NDArray[np.int64],
+        outputs: Int64s,
         n_threads: int | None = None,
         draw: Draw | None = None,
         adapters: Rows | None = None,
-    ) -> npt.NDArray[np.float32]:
+    ) -> Floats:
         self._decoder.check_positions(positions)
         logits = np.empty((len(outputs), self.n_vocab), np.float32)
         vectors = inputs.ndim == 2
@@ -274,10 +273,8 @@ class NativeStep(Step):
         self._process = os.getpid()
         return True
 
-    def joined(
-        self, parts: Sequence[Any], order: npt.NDArray[np.int64] | None, device: Device
-    ) -> Any:
-        rows: npt.NDArray[np.float32] = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    def joined(self, parts: Sequence[Any], order: Int64s | None, device: Device) -> Any:
+        rows: Floats = parts[0] if len(parts) == 1 else np.concatenate(parts)
         if order is not None:
             rows = rows[order]
         if device.type == "cpu":

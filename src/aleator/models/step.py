@@ -6,13 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from aleator.cache.devices import Device
+from aleator.core.arrays import Floats, Int32s, Int64s
 from aleator.models.adapters import Rows
 
-Inputs = npt.NDArray[np.int64] | npt.NDArray[np.float32]
+Inputs = Int64s | Floats
 """Token ids [T], or input vectors [T, n_embd]."""
 
 
@@ -62,15 +62,15 @@ class Step(ABC):
             None: there are none.
     """
 
-    taps: npt.NDArray[np.float32] | None = None
+    taps: Floats | None = None
 
     @abstractmethod
     def run(
         self,
         inputs: Inputs,
-        positions: npt.NDArray[np.int32],
+        positions: Int32s,
         cells: Any,
-        outputs: npt.NDArray[np.int64],
+        outputs: Int64s,
         n_threads: int | None = None,
         draw: Draw | None = None,
         adapters: Rows | None = None,
@@ -92,9 +92,7 @@ class Step(ABC):
         """
 
     @abstractmethod
-    def joined(
-        self, parts: Sequence[Any], order: npt.NDArray[np.int64] | None, device: Device
-    ) -> Any:
+    def joined(self, parts: Sequence[Any], order: Int64s | None, device: Device) -> Any:
         """Logits of several micro-batches as one array.
 
         Args:

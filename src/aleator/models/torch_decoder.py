@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from aleator.cache.devices import Device
 from aleator.cache.pools.pool import Pool
 from aleator.cache.storage.tensors import torch_device
+from aleator.core.arrays import Int32s, Int64s
 from aleator.core.errors import DeviceOutOfMemory
 from aleator.models.adapters import Rows
 from aleator.models.block import Block
@@ -229,9 +229,9 @@ class TensorStep(Step):
     def run(
         self,
         inputs: Inputs,
-        positions: npt.NDArray[np.int32],
+        positions: Int32s,
         cells: Any,
-        outputs: npt.NDArray[np.int64],
+        outputs: Int64s,
         n_threads: int | None = None,
         draw: Draw | None = None,
         adapters: Rows | None = None,
@@ -252,9 +252,7 @@ class TensorStep(Step):
             return decoder.compute(torch.from_numpy(inputs).to(where), batch, rows)
 
     @torch.inference_mode()
-    def joined(
-        self, parts: Sequence[Any], order: npt.NDArray[np.int64] | None, device: Device
-    ) -> Any:
+    def joined(self, parts: Sequence[Any], order: Int64s | None, device: Device) -> Any:
         with named_memory(parts[0].device, sum(map(len, parts))):
             rows: torch.Tensor = parts[0] if len(parts) == 1 else torch.cat(list(parts))
             if order is not None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from aleator.cache.storage.tensors import as_tensor
 from aleator.models.files.tensor_types import SCALED_TYPES, StoredTensor
@@ -57,14 +58,14 @@ class TritonLinear:
     ``order``: the element of x that each of their columns meets, int64 [n_in]; None: its own.
     """
 
-    def __init__(self, parts: Sequence[Planes], order: torch.Tensor | None = None) -> None:
+    def __init__(self, parts: Sequence[Planes], order: Tensor | None = None) -> None:
         self.parts, self.order = joined(parts), order
 
-    def ordered(self, x: torch.Tensor) -> torch.Tensor:
+    def ordered(self, x: Tensor) -> Tensor:
         """The elements of x as the columns meet them."""
         return x if self.order is None else x.index_select(1, self.order)
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+    def __call__(self, x: Tensor) -> Tensor:
         """[T, n_in] -> [T, sum of n_outs]."""
         if len(x) <= FEW:
             return product_of_few(self.parts, self.ordered(x))
@@ -74,14 +75,14 @@ class TritonLinear:
 
     def into(
         self,
-        out: torch.Tensor,
-        x: torch.Tensor,
-        residual: torch.Tensor | None = None,
+        out: Tensor,
+        x: Tensor,
+        residual: Tensor | None = None,
         scale: float = 1.0,
     ) -> None:
         """Write the product of many rows, or ``residual + scale * y``, to ``out``."""
         x = self.ordered(x)
-        rounded: dict[int, torch.Tensor | Rounded] = {1: x.contiguous()}
+        rounded: dict[int, Tensor | Rounded] = {1: x.contiguous()}
         columns = torch.split(out, [part.n_out for part in self.parts], -1)
         for part, to in zip(self.parts, columns, strict=True):
             if part.block not in rounded:
@@ -95,7 +96,7 @@ class TritonEmbedding:
     def __init__(self, rows: Planes) -> None:
         self.rows = rows
 
-    def __call__(self, ids: torch.Tensor) -> torch.Tensor:
+    def __call__(self, ids: Tensor) -> Tensor:
         """int64 [T] -> float32 [T, n_embd]; the ids have been checked."""
         return read_rows(self.rows, ids)
 
@@ -108,7 +109,7 @@ class TritonOps(TorchOps):
     combine = staticmethod(routing.combine)
     unit_length = staticmethod(recurrent_parts.unit_length)
 
-    def norm(self, kind: str, weight: torch.Tensor | None, eps: float) -> Norm:
+    def norm(self, kind: str, weight: Tensor | None, eps: float) -> Norm:
         if weight is None:
             return super().norm(kind, None, eps)
         scale, bias = weight.chunk(2, -1) if kind == "layer" else (weight, None)
@@ -117,12 +118,12 @@ class TritonOps(TorchOps):
     def product(
         self,
         matrix: Linear,
-        x: torch.Tensor,
+        x: Tensor,
         norm: Norm = as_it_is,
         gate: str = "",
         gated: bool = False,
         residual: Residual | None = None,
-    ) -> torch.Tensor:
+    ) -> Tensor:
         """See :class:`TorchOps`; few rows take one launch, if what is added has no norm."""
         if not isinstance(matrix, TritonLinear):
             return super().product(matrix, x, norm, gate, gated, residual)
@@ -145,13 +146,13 @@ class TritonOps(TorchOps):
     def _of_few(
         self,
         matrix: TritonLinear,
-        x: torch.Tensor,
+        x: Tensor,
         norm: Norm,
         gate: str,
         gated: bool,
         residual: Residual | None,
         parts: PartNorm | None,
-    ) -> torch.Tensor:
+    ) -> Tensor:
         """A product of few rows; if a gate's rows have two types, their activation is a launch of its own."""
         within = len(matrix.parts) == 1 or not gated
         how = matrix.parts, x, _row_norm(norm), gate if within else "", gated and within
@@ -159,20 +160,20 @@ class TritonOps(TorchOps):
         y = product_of_few(*how, added, scale, parts=parts)
         return y if within else self.activated(y, gate, gated)
 
-    def clamped(self, matrix: Linear, x: torch.Tensor, norm: Norm, limit: float) -> torch.Tensor:
+    def clamped(self, matrix: Linear, x: Tensor, norm: Norm, limit: float) -> Tensor:
         if not isinstance(matrix, TritonLinear) or matrix.order is not None or len(x) > FEW:
             return super().clamped(matrix, x, norm, limit)
         return product_of_few(matrix.parts, x, _row_norm(norm), "clamped", scale=limit)
 
     def sum_product(
         self,
-        y: torch.Tensor,
+        y: Tensor,
         residual: Residual,
         matrix: Linear,
         norm: Norm,
         gate: str = "",
         gated: bool = False,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> tuple[Tensor, Tensor]:
         """See :class:`TorchOps`; few rows take one launch."""
         before = residual.norm if len(y) <= FEW else as_it_is
         if (
@@ -188,20 +189,18 @@ class TritonOps(TorchOps):
         parts = PartNorm(y.shape[1], before.weight, before.eps, None, "", *sums)
         return x, self._of_few(matrix, y, norm, gate, gated, None, parts)
 
-    def left(self, y: torch.Tensor, residual: Residual) -> Activations:
+    def left(self, y: Tensor, residual: Residual) -> Activations:
         """See :class:`TorchOps`; of few rows, a sum after a norm is left to the next product."""
         few = len(y) <= FEW and isinstance(residual.norm, RowNorm)
         return Sum(y, residual) if few else self.add(y, residual)
 
-    def products(
-        self, matrices: Sequence[Linear], x: torch.Tensor, norm: Norm
-    ) -> list[torch.Tensor]:
+    def products(self, matrices: Sequence[Linear], x: Tensor, norm: Norm) -> list[Tensor]:
         """See :class:`TorchOps`; few rows take one launch for every two products, if each has one type."""
         stored = [each for each in matrices if isinstance(each, TritonLinear)]
         ordered = any(each.order is not None for each in stored)
         if len(x) > FEW or len(stored) < len(matrices) or ordered:
             return super().products(matrices, x, norm)
-        made: list[torch.Tensor] = []
+        made: list[Tensor] = []
         for i in range(0, len(stored), 2):
             pair = stored[i : i + 2]
             if sum(len(each.parts) for each in pair) > 2:
@@ -211,38 +210,38 @@ class TritonOps(TorchOps):
             made += torch.split(y, [sum(part.n_out for part in each.parts) for each in pair], -1)
         return made
 
-    def add(self, y: torch.Tensor, residual: Residual) -> torch.Tensor:
+    def add(self, y: Tensor, residual: Residual) -> Tensor:
         if isinstance(residual.norm, RowNorm) and residual.norm.kind == "rms":
             x = norms.normalised(y, residual.norm, residual.x.contiguous(), residual.scale)
             return x if residual.whole is None else x * residual.whole
         return super().add(y, residual)
 
-    def gate(self, gate: torch.Tensor, kind: str = "sigmoid") -> Norm:
+    def gate(self, gate: Tensor, kind: str = "sigmoid") -> Norm:
         return PartNorm(gate.shape[2], gate=gate, kind=kind)
 
     def part_norm(
         self,
         size: int,
-        weight: torch.Tensor,
+        weight: Tensor,
         eps: float,
-        gate: torch.Tensor | None = None,
+        gate: Tensor | None = None,
         kind: str = "silu",
     ) -> Norm:
         parts = None if gate is None else gate.view(len(gate), gate.shape[1] // size, size)
         return PartNorm(size, weight, eps, parts, kind)
 
-    def soften(self, x: torch.Tensor, cap: float) -> torch.Tensor:
+    def soften(self, x: Tensor, cap: float) -> Tensor:
         return norms.activate("soften", x, out=x, cap=cap)
 
     def finish(
         self,
-        q: Sequence[torch.Tensor],
-        k: Sequence[torch.Tensor],
-        v: Sequence[torch.Tensor],
+        q: Sequence[Tensor],
+        k: Sequence[Tensor],
+        v: Sequence[Tensor],
         how: Attending,
         batch: Pass,
         up: EachHead | None = None,
-    ) -> torch.Tensor:
+    ) -> Tensor:
         """See :class:`TorchOps`; takes one launch, except for raw keys and type iq4_nl."""
         given = _own(batch)
         rows = given.stored(how.windowed).rows
@@ -277,16 +276,16 @@ class TritonOps(TorchOps):
             finish(groups, angles, cells, how.norm_last, scales)
         return groups[0].x
 
-    def rotate(self, heads: torch.Tensor, rotary: Rotary, batch: Pass) -> torch.Tensor:
+    def rotate(self, heads: Tensor, rotary: Rotary, batch: Pass) -> Tensor:
         return rotate(heads.clone(), _own(batch).rotation_angles[rotary])
 
-    def store(self, k: torch.Tensor, v: torch.Tensor, how: Attending, batch: Pass) -> None:
+    def store(self, k: Tensor, v: Tensor, how: Attending, batch: Pass) -> None:
         given = _own(batch)
         rows, index = given.stored(how.windowed).rows, given.cell_ids[how.windowed]
         store(rows.keys.parts[how.layer], index, k)
         store(rows.values.parts[how.layer], index, v)
 
-    def attend(self, q: torch.Tensor, how: Attending, batch: Pass) -> torch.Tensor:
+    def attend(self, q: Tensor, how: Attending, batch: Pass) -> Tensor:
         given, windowed = _own(batch), how.windowed
         rows, angles = given.stored(windowed).rows, None
         if how.rotary is not None:
@@ -306,7 +305,7 @@ class TritonOps(TorchOps):
         """See :class:`TorchOps`; nothing waits for the device."""
         return Stacked([each.parts for each in matrices if isinstance(each, TritonLinear)])
 
-    def router(self, parts: Mixture[Linear, torch.Tensor]) -> Router:
+    def router(self, parts: Mixture[Linear, Tensor]) -> Router:
         """See :class:`TorchOps`; few rows take two launches."""
         plain, matrix, vector = super().router(parts), parts.router, parts.shared_router
         if not isinstance(matrix, TritonLinear):
@@ -315,7 +314,7 @@ class TritonOps(TorchOps):
         if vector is not None:  # its product comes after the logits
             matrices.append(planes(vector.view(torch.uint8), "F32", 1, len(vector)))
 
-        def routed(x: torch.Tensor, norm: Norm) -> Routed:
+        def routed(x: Tensor, norm: Norm) -> Routed:
             if len(x) > FEW:
                 return plain(x, norm)
             logits = product_of_few(matrices, x, _row_norm(norm))
@@ -327,14 +326,14 @@ class TritonOps(TorchOps):
 
     def route(
         self,
-        logits: torch.Tensor,
+        logits: Tensor,
         config: ExpertsConfig,
-        choice_bias: torch.Tensor | None,
-        scales: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        choice_bias: Tensor | None,
+        scales: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
         return routing.route(logits, config, choice_bias, scales)[:2]
 
-    def mixture(self, parts: Mixture[Linear, torch.Tensor], gate_up: Chosen, down: Chosen) -> Mixed:
+    def mixture(self, parts: Mixture[Linear, Tensor], gate_up: Chosen, down: Chosen) -> Mixed:
         """See :class:`TorchOps`; few rows take two launches, if what is added has no norm."""
         plain, shared = super().mixture(parts, gate_up, down), parts.shared
         made: list[object] = [gate_up, down]
@@ -346,7 +345,7 @@ class TritonOps(TorchOps):
         before, after = ([of[0] for of in listed[i::2]] for i in (0, 1))
         weighs_input = parts.config.weighs_input
 
-        def mixed(x: torch.Tensor, norm: Norm, routed: Routed, residual: Residual) -> torch.Tensor:
+        def mixed(x: Tensor, norm: Norm, routed: Routed, residual: Residual) -> Tensor:
             if len(x) > FEW:
                 return plain(x, norm, routed, residual)
             alone = residual.norm is as_it_is
@@ -361,16 +360,16 @@ class TritonOps(TorchOps):
 
     def convolve(
         self,
-        x: torch.Tensor,
-        parts: Stateful[Linear, torch.Tensor],
+        x: Tensor,
+        parts: Stateful[Linear, Tensor],
         batch: Pass,
         activated: bool = True,
-        gates: tuple[torch.Tensor, torch.Tensor] | None = None,
-    ) -> torch.Tensor:
+        gates: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:
         kept, of = as_tensor(batch.states.conv[parts.index]), (parts.conv_weight, parts.conv_bias)
         return recurrent.convolve(x, *of, kept, _own(batch).runs, activated, gates)
 
-    def scan(self, of: Scanned, parts: Spaces, batch: Pass) -> torch.Tensor:
+    def scan(self, of: Scanned, parts: Spaces, batch: Pass) -> Tensor:
         kept, runs = as_tensor(batch.states.ssm[parts.index]), _own(batch).runs
         step, rate, bias, least, by_head = of.steps, parts.a, None, 0.0, False
         if isinstance(parts, HeadSpace):
@@ -381,9 +380,7 @@ class TritonOps(TorchOps):
         given = of.u, step, rate, of.b, of.c, parts.d, of.gate, kept, runs
         return recurrent.scan(*given, by_head, bias, least)
 
-    def delta_scan(
-        self, of: Deltas, parts: DeltaNet[Linear, torch.Tensor], batch: Pass
-    ) -> torch.Tensor:
+    def delta_scan(self, of: Deltas, parts: DeltaNet[Linear, Tensor], batch: Pass) -> Tensor:
         kept, runs = as_tensor(batch.states.ssm[parts.index]), _own(batch).runs
         qk, v, net, within = of.qk, of.v, parts.net, len(of.v) <= FEW
         rates, of_rates = (of.beta, of.decay), (parts.time_bias, parts.a)

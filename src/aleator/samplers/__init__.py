@@ -1,7 +1,5 @@
 """Samplers and chains: one file per sampler; ``SamplerChain`` joins them, ``SamplingParams`` sets them all."""
 
-from __future__ import annotations
-
 from aleator.samplers.base import Sampler as Sampler
 from aleator.samplers.candidates import Candidates as Candidates
 from aleator.samplers.chain import SamplerChain as SamplerChain

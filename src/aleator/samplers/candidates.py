@@ -6,14 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aleator.core import host
-from aleator.core.errors import LogitsError, ParameterError
+from aleator.core.arrays import Floats, Int32s
+from aleator.core.errors import LogitsError, ParameterError, Uncopyable
 from aleator.core.forwarded import forwarded
 from aleator.core.integers import integer
 from aleator.core.parameter import NUMERICS, check_numerics
-from aleator.core.uncopyable import Uncopyable
 from aleator.samplers.token_arguments import check_ids
 
 
@@ -92,7 +91,7 @@ class Candidates(Uncopyable):
         'The numerics of the array: "portable", "llama.cpp", or None if not yet decided.',
     )
     n_vocab: int = forwarded("_native.n_vocab", "Length of the row of logits.")
-    ids: NDArray[np.int32] = forwarded("_native.ids", "Token ids of the candidates.")
+    ids: Int32s = forwarded("_native.ids", "Token ids of the candidates.")
 
     def __len__(self) -> int:
         return len(self._native)
@@ -103,7 +102,7 @@ class Candidates(Uncopyable):
         return len(self._native)
 
     @property
-    def logits(self) -> NDArray[np.float32]:
+    def logits(self) -> Floats:
         """Logits of the candidates; a pending temperature is applied first.
 
         Can be set to a float32 array of the same length; NaN and -inf mask.
@@ -111,7 +110,7 @@ class Candidates(Uncopyable):
         return self._native.logits
 
     @logits.setter
-    def logits(self, logits: NDArray[np.float32]) -> None:
+    def logits(self, logits: Floats) -> None:
         try:
             given = np.ascontiguousarray(logits, np.float32)
         except (TypeError, ValueError):
@@ -136,7 +135,7 @@ class Candidates(Uncopyable):
         self._native.keep(list(check_ids("ids", ids)))
 
     @property
-    def probs(self) -> NDArray[np.float32]:
+    def probs(self) -> Floats:
         """Current probabilities of the candidates: weight over total weight, rounded to float32."""
         if isinstance(self._native, host.LlamaCandidates):
             return self._native.probs
@@ -144,7 +143,7 @@ class Candidates(Uncopyable):
         return (weights / np.float64(weights.sum(dtype=np.uint64))).astype(np.float32)
 
     @property
-    def p(self) -> NDArray[np.float32]:
+    def p(self) -> Floats:
         """Probabilities as the samplers so far left them: llama.cpp's field ``p``.
 
         In portable numerics :class:`~aleator.samplers.softmax.Softmax` writes them, and later samplers leave

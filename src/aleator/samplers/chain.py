@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aleator.core import host
+from aleator.core.arrays import Doubles
 from aleator.core.errors import ConstraintError, LogitsError, ParameterError, StateError
 from aleator.core.forwarded import forwarded
 from aleator.core.integers import UNBOUNDED, integer, integer_in
@@ -362,7 +362,7 @@ class SamplerChain(ChainMembers):
         """Whether each token of :attr:`history` was generated."""
         return [bool(flag) for flag in self._native.generated]
 
-    def state_history(self, index: int) -> dict[str, NDArray[np.float64]]:
+    def state_history(self, index: int) -> dict[str, Doubles]:
         """The state of the sampler at ``index`` besides the history, in the form that a device chain needs.
 
         For each name the value after each number of generated tokens, ``[position + 1]``; empty if the sampler

@@ -20,8 +20,8 @@ from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
+from aleator.core.arrays import Int64s
 from aleator.core.errors import ParameterError
 from aleator.samplers.base import Parameter, Place, Row, Sampler, Step, dataclass, declare, host
 from aleator.samplers.token_arguments import Tokenizer, check_sequences
@@ -65,7 +65,7 @@ class _Pieces:
         self.data = np.frombuffer(b"".join(pieces), np.uint8)
         self.prepared: dict[tuple[str, ...], tuple[tuple[int, ...], ...]] = {}
 
-    def containing(self, text: bytes) -> NDArray[np.int64]:
+    def containing(self, text: bytes) -> Int64s:
         """The tokens that contain ``text``."""
         at = np.arange(len(self.data) - len(text) + 1)
         for i, byte in enumerate(text):
@@ -73,7 +73,7 @@ class _Pieces:
         token = np.searchsorted(self.ends, at, side="right")
         return np.unique(token[at + len(text) <= self.ends[token]])
 
-    def ending(self, text: bytes) -> NDArray[np.int64]:
+    def ending(self, text: bytes) -> Int64s:
         """The tokens that end with ``text``."""
         token = np.flatnonzero(self.lengths >= len(text))
         for i, byte in enumerate(text):

@@ -10,9 +10,9 @@ from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aleator.core import host
+from aleator.core.arrays import Doubles
 from aleator.core.records import dataclass
 from aleator.core.token_text import readable
 from aleator.samplers.base import Sampler
@@ -128,7 +128,7 @@ class _Row:
     """The distribution over the whole vocabulary, shape ``[V]``, and which tokens are candidates."""
 
     def __init__(self, native: host.Candidates | host.LlamaCandidates) -> None:
-        weights: NDArray[np.float64]
+        weights: Doubles
         if isinstance(native, host.LlamaCandidates):
             weights = native.probs.astype(np.float64)
             kept = native.logits > -np.inf

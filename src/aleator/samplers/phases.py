@@ -25,9 +25,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aleator.core import host
+from aleator.core.arrays import Int32s
 from aleator.core.errors import ParameterError
 from aleator.core.numerics import Row, Step
 from aleator.core.records import dataclass
@@ -188,9 +188,7 @@ def _searched(table: Table, names: Sequence[str]) -> tuple[tuple[int, Mark, int]
 
 
 @lru_cache(64)  # requests often have the same marks
-def tree(
-    marks: tuple[tuple[int, Mark, int], ...], n_phases: int
-) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+def tree(marks: tuple[tuple[int, Mark, int], ...], n_phases: int) -> tuple[Int32s, Int32s, Int32s]:
     """All marks as one table, after Aho and Corasick.
 
     Args:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from aleator.core import integers
+from aleator.core.arrays import Int32s
 from aleator.core.errors import NoLogits, ParameterError
 from aleator.core.integers import MAX_TOKEN, exact, integer
 from aleator.core.parameter import check_unicode
@@ -95,7 +93,7 @@ def token_id(token: Any) -> int:
     return checked
 
 
-def token_ids(tokens: Any) -> NDArray[np.int32]:
+def token_ids(tokens: Any) -> Int32s:
     """Check a sequence, array [n] or other iterable of token ids; return them as int32 [n]."""
     listed = isinstance(tokens, Sequence) or hasattr(tokens, "__array__")
     if isinstance(tokens, Iterable) and not listed:

@@ -1,7 +1,5 @@
 """Text: vocabularies, tokenizers, incremental decoding, chat templates."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from aleator.core.on_demand import on_demand

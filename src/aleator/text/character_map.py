@@ -11,8 +11,8 @@ import re
 from functools import cached_property, lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from aleator.core.arrays import Int64s
 from aleator.core.errors import TokenizerError
 
 PARTS = 1 << 14
@@ -76,13 +76,11 @@ class CharacterMap:
             return {}
 
     @staticmethod
-    def _children(
-        labels: NDArray[np.int64], below: NDArray[np.int64], byte: int
-    ) -> NDArray[np.int64]:
+    def _children(labels: Int64s, below: Int64s, byte: int) -> Int64s:
         """The children by a byte of the nodes whose children are ``below``."""
         found = below ^ byte
         found = found[found < len(labels)]
-        made: NDArray[np.int64] = found[labels[found] == byte]
+        made: Int64s = found[labels[found] == byte]
         return made
 
     def _replaced(self, part: str) -> str:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from aleator.core.arrays import Bytes
 from aleator.core.errors import FileFormatError, ModelNotFound, UnsupportedModel
 from aleator.models.files.fields import Fields, read_json
 from aleator.text.gguf_vocabulary import is_byte_token
@@ -104,7 +104,7 @@ def special_tokens(
     return named, ends
 
 
-def _tokens(file: Fields, model: Fields) -> tuple[list[str], NDArray[np.uint8], dict[str, int]]:
+def _tokens(file: Fields, model: Fields) -> tuple[list[str], Bytes, dict[str, int]]:
     """Return texts by id, their attributes, and ids by text.
 
     Ids without a token, up to the number of the model's logits, are unused.
@@ -160,7 +160,7 @@ def _unigram(description: Fields) -> dict[str, Any]:
 
 
 def as_words(
-    tokens: Sequence[str], attributes: Sequence[int] | NDArray[np.uint8], mark: str = "##"
+    tokens: Sequence[str], attributes: Sequence[int] | Bytes, mark: str = "##"
 ) -> list[str]:
     """A WordPiece vocabulary with a space before what begins a word, and no mark before what continues one."""
     return [

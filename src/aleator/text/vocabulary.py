@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, SupportsIndex
 
 import numpy as np
-from numpy.typing import NDArray
 
+from aleator.core.arrays import Bytes, Floats
 from aleator.core.errors import TokenizerError, UnsupportedModel
 from aleator.core.forwarded import forwarded
 from aleator.core.records import dataclass
@@ -88,7 +88,7 @@ class Vocabulary:
     kind: Literal["spm", "bpe", "none"]
     tokens: Sequence[str]
     ids: Mapping[str, int]
-    attributes: NDArray[np.uint8]
+    attributes: Bytes
     special: SpecialTokens
     eog: frozenset[int]
     add_bos: bool
@@ -97,7 +97,7 @@ class Vocabulary:
     strip_before: frozenset[int] = frozenset()
     strip_after: frozenset[int] = frozenset()
     pre: str = ""
-    scores: NDArray[np.float32] | None = None
+    scores: Floats | None = None
     merges: Sequence[str] = ()
     pieces: Literal["", "wordpiece", "unigram"] = ""
     normalisation: Mapping[str, Any] = field(default_factory=dict)

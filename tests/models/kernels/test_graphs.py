@@ -21,7 +21,7 @@ from wide_models import SMALL, write_any
 
 from aleator.cache.storage import tensors
 from aleator.generate import Batch, Context
-from aleator.models import build_decoder, open_weights, triton_inputs, triton_step
+from aleator.models import build_decoder, open_weights, triton_decoder, triton_inputs
 from tests.models.kernels.recorded_graph import NotCapturableError, RecordedGraph
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -154,7 +154,7 @@ def test_a_longer_text_has_another_graph(tmp_path: Path, graphs: list[RecordedGr
 def test_of_too_many_graphs_none_is_kept(
     tmp_path: Path, graphs: list[RecordedGraph], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(triton_step, "MOST_GRAPHS", 2)
+    monkeypatch.setattr(triton_decoder, "MOST_GRAPHS", 2)
     path = write_any(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1))
     contexts, rng = both(path, n_ctx=64, n_seq_max=4), np.random.default_rng(5)
     for n, made in ((1, 1), (2, 2), (4, 3), (1, 4)):
@@ -172,7 +172,7 @@ def test_a_step_is_launched_on_the_decoder_s_device(
         launched.append(device)
         return nullcontext()
 
-    monkeypatch.setattr(triton_step, "current", current)
+    monkeypatch.setattr(triton_decoder, "current", current)
     path = write_any(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1))
     context = Context(build_decoder(open_weights(path), form="triton"), n_threads=1, n_ctx=64)
     for logits in (None, True):

@@ -17,7 +17,7 @@ from make_models import SPECS
 from wide_models import SMALL, AnySpec, write_any
 
 from aleator.generate import Batch, Context
-from aleator.models import build_decoder, open_weights, triton_inputs, triton_step
+from aleator.models import build_decoder, open_weights, triton_decoder, triton_inputs
 from aleator.models.triton_inputs import Shape, StepInputs
 
 ONE_LAYER = replace(SPECS["llama"], n_layers=1)
@@ -35,9 +35,9 @@ def shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Shape, Shape | None]]:
         found.append((given.shape, given.bucket))
         return np.zeros((len(outputs), self._decoder.config.n_vocab), np.float32)
 
-    monkeypatch.setattr(triton_step.TritonStep, "run", run)
+    monkeypatch.setattr(triton_decoder.TritonStep, "run", run)
     monkeypatch.setattr(
-        triton_step.TritonStep, "joined", lambda _, parts, *__: np.concatenate(parts)
+        triton_decoder.TritonStep, "joined", lambda _, parts, *__: np.concatenate(parts)
     )
     return found
 

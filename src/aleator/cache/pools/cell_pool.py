@@ -7,16 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from aleator._native import Cells
-from aleator.cache.batches import (
-    Cuts,
-    Part,
-    Plan,
-    Tokens,
-    checked_positions,
-    checked_sections,
-    owner_bits,
-    split,
-)
+from aleator.cache import batches
 from aleator.cache.devices import Device, checked_devices
 from aleator.cache.journal import Journal
 from aleator.cache.options import CacheOptions, checked
@@ -184,7 +175,7 @@ class CellPool(Pool):
 
     # Plan and step
 
-    def plan(self, batch: Tokens, cuts: Cuts) -> Plan:
+    def plan(self, batch: batches.Tokens, cuts: batches.Cuts) -> batches.Plan:
         cells, n = self.cells, len(batch.positions)
         if n == 0:
             raise InvalidBatch(-1, "the batch is empty: add at least one token")
@@ -196,9 +187,11 @@ class CellPool(Pool):
             )
         sections = extras = None
         if self.n_pos_per_embd == 1:
-            given = checked_positions(batch.positions, batch.sequences, cells, self.n_seq_max)
+            given = batches.checked_positions(
+                batch.positions, batch.sequences, cells, self.n_seq_max
+            )
         else:
-            given, sections = checked_sections(batch, cells, self.n_seq_max)
+            given, sections = batches.checked_sections(batch, cells, self.n_seq_max)
             extras = np.full((n, 3), -1, np.int32)
             extras[:, :2] = sections[:, 1:3]
             if len(batch.tokens):
@@ -206,21 +199,21 @@ class CellPool(Pool):
         positions = np.array(given, dtype=np.int32)
         # Which sequence matters only if later tokens are seen; llama.cpp takes the last.
         seqs = np.array([s[0 if cuts.causal else -1] for s in batch.sequences], dtype=np.int32)
-        owners = owner_bits(batch, cells.words, self.n_seq_max)
+        owners = batches.owner_bits(batch, cells.words, self.n_seq_max)
         outputs = np.array(batch.outputs(), dtype=np.int64)
         version = cells.version
         at_once = n <= min(cuts.n_ubatch, cuts.n_batch) and cuts.rule == "simple"
         if at_once and cells.n_streams == 1:
             cell_ids = cells.find(n, self.contiguous)
             if len(cell_ids) == n:
-                part = Part(slice(0, n), cell_ids, outputs)
-                return Plan(
+                part = batches.Part(slice(0, n), cell_ids, outputs)
+                return batches.Plan(
                     positions, seqs, owners, (part,), version, None, cuts.causal, sections, extras
                 )
         tokens = [
             [start + i for i in part]
             for start in range(0, n, cuts.n_batch)
-            for part in split(
+            for part in batches.split(
                 batch.sequences[start : start + cuts.n_batch],
                 cuts.n_ubatch,
                 cuts.rule,
@@ -231,7 +224,7 @@ class CellPool(Pool):
         is_output = np.zeros(n, np.bool_)
         is_output[outputs] = True
 
-        def trial() -> tuple[list[Part], list[Int64s]]:
+        def trial() -> tuple[list[batches.Part], list[Int64s]]:
             parts, order = [], []
             self.make_room(n)
             for members in tokens:
@@ -240,28 +233,28 @@ class CellPool(Pool):
                     positions[index], owners[index], None if extras is None else extras[index]
                 )
                 outputs_here = np.flatnonzero(is_output[index])
-                parts.append(Part(unbroken(index) or index, cell_ids, outputs_here))
+                parts.append(batches.Part(unbroken(index) or index, cell_ids, outputs_here))
                 order.append(index[is_output[index]])
             return parts, order
 
         parts, order = self.journal.attempt(trial)  # the trial is undone
         flat = np.concatenate(order)
         rows = None if np.array_equal(flat, outputs) else np.argsort(flat)
-        return Plan(
+        return batches.Plan(
             positions, seqs, owners, tuple(parts), version, rows, cuts.causal, sections, extras
         )
 
-    def prepare(self, plan: Plan) -> None:
+    def prepare(self, plan: batches.Plan) -> None:
         if plan.version != self.cells.version:
             raise CacheError("the cache has changed since the plan was made: plan again")
         self.make_room(len(plan))
         self.apply_shifts()
 
-    def micro_batches(self, plan: Plan) -> Iterator[MicroBatch]:
+    def micro_batches(self, plan: batches.Plan) -> Iterator[MicroBatch]:
         for part in plan.parts:
             yield self.apply(plan, part)
 
-    def apply(self, plan: Plan, part: Part) -> MicroBatch:
+    def apply(self, plan: batches.Plan, part: batches.Part) -> MicroBatch:
         """Place a micro-batch of a plan."""
         at, sections, extras = part.tokens, plan.sections, plan.extras
         positions, owners, seqs = plan.positions[at], plan.owners[at], plan.seqs[at]

@@ -1,7 +1,5 @@
 """arcee: llama whose feed-forward part has no gate and uses ReLU squared."""
 
-from __future__ import annotations
-
 from aleator.models.architecture import Architecture, HuggingFace
 
 ARCEE = Architecture(

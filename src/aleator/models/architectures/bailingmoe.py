@@ -7,10 +7,8 @@ from dataclasses import replace
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import EXPERTS, Architecture, HuggingFace, outside
 from aleator.models.architectures.deepseek_files import ROUTED, mixture_fields, routed
-from aleator.models.config import ModelConfig, present, refuse
+from aleator.models.config import Fields, GGUFFile, ModelConfig, present, refuse
 from aleator.models.experts import after_dense
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
 
 NAMES = {"n_routed_experts": "num_experts", "n_shared_experts": "num_shared_experts"}
 """DeepSeek-V3's fields -> those of config.json here."""

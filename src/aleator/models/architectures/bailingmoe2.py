@@ -18,10 +18,9 @@ from aleator.models.architecture import (
     under,
 )
 from aleator.models.architectures.deepseek_files import ROUTED, mixture_fields, routed
-from aleator.models.config import ModelConfig, refuse_others
+from aleator.models.config import GGUFFile, ModelConfig, refuse_others
 from aleator.models.experts import after_dense
 from aleator.models.files.fields import Fields, Value
-from aleator.models.files.gguf import GGUFFile
 
 HALF = 0.5  # share of the channels, if config.json has none
 NAMES = {"n_routed_experts": "num_experts", "n_shared_experts": "num_shared_experts"}

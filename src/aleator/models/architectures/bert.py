@@ -7,10 +7,7 @@ from functools import partial
 
 from aleator.models import gguf_config
 from aleator.models.architecture import Architecture, HuggingFace
-from aleator.models.config import ModelConfig, refuse, unsupported
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
-from aleator.models.files.tensor_types import StoredTensor
+from aleator.models.config import Fields, GGUFFile, ModelConfig, StoredTensor, refuse, unsupported
 from aleator.models.json_config import transformer
 
 ROBERTA = ("roberta", "xlm-roberta", "camembert")

@@ -8,10 +8,7 @@ import numpy as np
 
 from aleator.models import gguf_config
 from aleator.models.architecture import Architecture, HuggingFace, outside
-from aleator.models.config import ModelConfig, refuse
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
-from aleator.models.files.tensor_types import StoredTensor
+from aleator.models.config import Fields, GGUFFile, ModelConfig, StoredTensor, refuse
 from aleator.models.json_config import transformer
 
 ALIBI = 8.0

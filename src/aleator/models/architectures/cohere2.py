@@ -7,9 +7,7 @@ from dataclasses import replace
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
 from aleator.models.architectures.rotating_windows import EVERY, WINDOW, with_windows
-from aleator.models.config import ModelConfig
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
+from aleator.models.config import Fields, GGUFFile, ModelConfig
 
 LOGIT_SCALE = 0.0625  # if config.json has none
 

@@ -6,9 +6,7 @@ from dataclasses import replace
 
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import HEAD_NORMS, TRANSFORMER, Architecture, HuggingFace
-from aleator.models.config import ModelConfig
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
+from aleator.models.config import Fields, GGUFFile, ModelConfig
 
 LOGIT_SCALE = 0.0625  # if config.json has none
 

@@ -7,10 +7,8 @@ from dataclasses import replace
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace
 from aleator.models.architectures.deepseek_files import ROUTED, mixture_fields, routed
-from aleator.models.config import ModelConfig, refuse_others
+from aleator.models.config import Fields, GGUFFile, ModelConfig, refuse_others
 from aleator.models.experts import after_dense
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
 
 DEFAULTS = {
     "n_group": 1,

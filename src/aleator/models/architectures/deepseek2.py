@@ -19,8 +19,7 @@ from aleator.models.architectures.deepseek_files import (
     read_gguf,
     routed,
 )
-from aleator.models.config import ModelConfig, unsupported
-from aleator.models.files.fields import Fields
+from aleator.models.config import Fields, ModelConfig, unsupported
 
 V2: dict[str, Any] = {
     "n_routed_experts": 64,

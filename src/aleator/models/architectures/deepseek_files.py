@@ -8,11 +8,10 @@ from dataclasses import replace
 
 from aleator.models import gguf_config, latent
 from aleator.models.architecture import Architecture, shared_mlp
-from aleator.models.config import ExpertsConfig, ModelConfig, QueryGrowth, present
+from aleator.models.config import ExpertsConfig, GGUFFile, ModelConfig, QueryGrowth, present
 from aleator.models.conversion.gguf_form import routing
 from aleator.models.experts import MAX_EXPERTS, after_dense
 from aleator.models.files.fields import Fields, Value
-from aleator.models.files.gguf import GGUFFile
 
 ROUTED = {"mlp.gate": "ffn_gate_inp", **shared_mlp("mlp.shared_experts")}
 """Names of a layer's router and shared expert."""

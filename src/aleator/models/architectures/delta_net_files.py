@@ -23,12 +23,9 @@ from aleator.models.architecture import (
     HuggingFace,
     under,
 )
-from aleator.models.config import ModelConfig, unsupported
+from aleator.models.config import Fields, GGUFFile, ModelConfig, StoredTensor, unsupported
 from aleator.models.conversions import axes, in_text_model, router_as_vector, text_part
 from aleator.models.experts import in_gguf, in_json, sparse_layers
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
-from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.state_space import as_gguf as state_space_as_gguf
 
 HEAD_DIM = 256  # if config.json has none, as in transformers

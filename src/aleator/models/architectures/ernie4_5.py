@@ -1,7 +1,5 @@
 """ernie4_5: llama with a head size independent of the width; Hugging Face's files rotate neighbours too."""
 
-from __future__ import annotations
-
 from aleator.models.architecture import Architecture, HuggingFace
 
 HEAD_DIM = 128  # if config.json has none

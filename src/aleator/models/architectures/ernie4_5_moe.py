@@ -10,12 +10,9 @@ from dataclasses import replace
 from aleator.models import gguf_config
 from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace
 from aleator.models.architectures.deepseek_files import ROUTED
-from aleator.models.config import ExpertsConfig, ModelConfig, refuse
+from aleator.models.config import ExpertsConfig, Fields, GGUFFile, ModelConfig, StoredTensor, refuse
 from aleator.models.conversion.gguf_form import sparse_layers
 from aleator.models.experts import MAX_EXPERTS, in_gguf
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
-from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.json_config import full_attention
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from aleator.models.architecture import Architecture, HuggingFace
-from aleator.models.config import ModelConfig
-from aleator.models.files.fields import Fields
+from aleator.models.config import Fields, ModelConfig
 from aleator.models.json_config import full_attention
 
 FIELDS = {

@@ -15,9 +15,7 @@ from aleator.models.architecture import (
     HuggingFace,
 )
 from aleator.models.architectures.rotating_windows import EVERY, WINDOW, in_json, with_windows
-from aleator.models.config import ModelConfig
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
+from aleator.models.config import Fields, GGUFFile, ModelConfig
 
 LAYERS_WITH_WINDOWS = 64
 

@@ -11,10 +11,8 @@ from aleator.models import gguf_config, json_config
 from aleator.models.architecture import EXPERTS, HEAD_NORMS, TRANSFORMER, Architecture, HuggingFace
 from aleator.models.architectures import rotating_windows
 from aleator.models.architectures.deepseek_files import ROUTED, mixture_fields, routed
-from aleator.models.config import ModelConfig
+from aleator.models.config import Fields, GGUFFile, ModelConfig
 from aleator.models.experts import after_dense
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
 
 WINDOW, EVERY = 128, 4
 DEFAULTS = {

@@ -13,10 +13,7 @@ import numpy as np
 
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import ATTENTION, GATED, Architecture, HuggingFace, outside, under
-from aleator.models.config import ModelConfig, refuse, unsupported
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
-from aleator.models.files.tensor_types import StoredTensor
+from aleator.models.config import Fields, GGUFFile, ModelConfig, StoredTensor, refuse, unsupported
 from aleator.models.state_space import BARE, MIXER, as_gguf, read_mamba_heads
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from aleator.models.architecture import Architecture, HuggingFace
-from aleator.models.config import ModelConfig, refuse
+from aleator.models.config import Fields, ModelConfig, refuse
 from aleator.models.conversions import whole_norms
-from aleator.models.files.fields import Fields
 from aleator.models.json_config import full_attention
 
 HEAD_DIM = 256  # if config.json has none, as in transformers

@@ -10,10 +10,8 @@ from dataclasses import replace
 
 from aleator.models import gguf_config
 from aleator.models.architecture import NORMS_AROUND, TRANSFORMER, Architecture, HuggingFace
-from aleator.models.config import ModelConfig, refuse
+from aleator.models.config import Fields, GGUFFile, ModelConfig, refuse
 from aleator.models.conversions import whole_norms
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
 from aleator.models.json_config import full_attention
 
 # Defaults of transformers' Gemma2Config.

@@ -7,8 +7,7 @@ from functools import partial
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
 from aleator.models.architectures import pictures
-from aleator.models.config import ModelConfig
-from aleator.models.files.gguf import GGUFFile
+from aleator.models.config import GGUFFile, ModelConfig
 
 HEAD_DIM = 128  # if config.json has none
 HALF = 0.5  # share of the channels, if config.json has none

@@ -18,10 +18,8 @@ from aleator.models.architecture import (
 )
 from aleator.models.architectures import pictures
 from aleator.models.architectures.deepseek_files import CHOICE_BIAS, ROUTED, mixture_fields, routed
-from aleator.models.config import ModelConfig
+from aleator.models.config import Fields, GGUFFile, ModelConfig
 from aleator.models.experts import after_dense
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
 from aleator.models.json_config import full_attention
 
 HALF = 0.5  # share of the channels, if config.json has none

@@ -9,9 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models.architecture import Architecture, HuggingFace, outside
-from aleator.models.config import ModelConfig, refuse
-from aleator.models.files.fields import Fields
-from aleator.models.files.tensor_types import StoredTensor
+from aleator.models.config import Fields, ModelConfig, StoredTensor, refuse
 from aleator.models.json_config import transformer
 
 

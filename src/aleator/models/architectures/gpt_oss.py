@@ -15,11 +15,8 @@ from numpy.typing import NDArray
 
 from aleator.models import gguf_config
 from aleator.models.architecture import WITHOUT_MLP, Architecture, HuggingFace
-from aleator.models.config import ModelConfig, unsupported
+from aleator.models.config import Fields, GGUFFile, ModelConfig, StoredTensor, unsupported
 from aleator.models.experts import in_gguf, in_json
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
-from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.json_config import full_attention
 
 PATTERN = 2

@@ -7,9 +7,7 @@ from dataclasses import replace
 from aleator.models import gguf_config
 from aleator.models.architecture import Architecture, HuggingFace
 from aleator.models.architectures import granite_factors
-from aleator.models.config import ModelConfig
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
+from aleator.models.config import Fields, GGUFFile, ModelConfig
 from aleator.models.json_config import full_attention
 
 

@@ -11,10 +11,8 @@ from dataclasses import replace
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import WITHOUT_MLP, Architecture, HuggingFace, under
 from aleator.models.architectures import granite_factors
-from aleator.models.config import ModelConfig, refuse
+from aleator.models.config import Fields, GGUFFile, ModelConfig, refuse
 from aleator.models.experts import MAX_EXPERTS, in_gguf, in_json
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
 from aleator.models.state_space import BARE, MIXER, as_gguf, read_mamba_heads
 
 

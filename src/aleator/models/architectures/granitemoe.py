@@ -9,10 +9,8 @@ from __future__ import annotations
 from aleator.models import gguf_config
 from aleator.models.architecture import WITHOUT_MLP, Architecture, HuggingFace
 from aleator.models.architectures import granite_factors
-from aleator.models.config import ModelConfig
+from aleator.models.config import Fields, GGUFFile, ModelConfig
 from aleator.models.experts import in_gguf, in_json
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
 from aleator.models.json_config import full_attention
 
 

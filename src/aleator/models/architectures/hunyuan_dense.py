@@ -9,8 +9,7 @@ from dataclasses import replace
 
 from aleator.models import gguf_config
 from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
-from aleator.models.config import ModelConfig
-from aleator.models.files.gguf import GGUFFile
+from aleator.models.config import GGUFFile, ModelConfig
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:

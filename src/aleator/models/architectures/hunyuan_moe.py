@@ -9,10 +9,8 @@ from dataclasses import replace
 
 from aleator.models import gguf_config
 from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace, shared_mlp
-from aleator.models.config import ModelConfig, present, unsupported
+from aleator.models.config import Fields, GGUFFile, ModelConfig, present, unsupported
 from aleator.models.experts import in_gguf, in_json
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
 from aleator.models.json_config import full_attention
 
 

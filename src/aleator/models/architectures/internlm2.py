@@ -10,15 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aleator.models.architecture import (
-    Architecture,
-    HuggingFace,
-    outside,
-    under,
-)
-from aleator.models.config import ModelConfig
-from aleator.models.files.fields import Fields
-from aleator.models.files.tensor_types import StoredTensor
+from aleator.models.architecture import Architecture, HuggingFace, outside, under
+from aleator.models.config import Fields, ModelConfig, StoredTensor
 
 
 def as_gguf(name: str, tensor: StoredTensor, _: Fields, config: ModelConfig) -> StoredTensor:

@@ -1,7 +1,5 @@
 """jais2: layer norms, biases everywhere, ReLU squared without a gate."""
 
-from __future__ import annotations
-
 from aleator.models.architecture import Architecture, HuggingFace
 
 JAIS2 = Architecture(

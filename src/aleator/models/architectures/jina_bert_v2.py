@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from aleator.models.architecture import Architecture
 from aleator.models.architectures import bert
-from aleator.models.config import ModelConfig
-from aleator.models.files.gguf import GGUFFile
+from aleator.models.config import GGUFFile, ModelConfig
 
 ALIBI = 8.0
 

@@ -20,12 +20,10 @@ from aleator.models.architecture import (
     under,
 )
 from aleator.models.architectures.deepseek_files import mixture_fields, routed
-from aleator.models.config import MAX_CONV, ModelConfig, refuse_others
+from aleator.models.config import MAX_CONV, GGUFFile, ModelConfig, StoredTensor, refuse_others
 from aleator.models.delta_net import MAX_HEAD_DIM, MAX_HEADS, UNIT_EPS, DeltaNetConfig
 from aleator.models.experts import after_dense
 from aleator.models.files.fields import Fields, Value
-from aleator.models.files.gguf import GGUFFile
-from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.state_space import as_gguf as state_space_as_gguf
 
 NAMES = {

@@ -1,7 +1,5 @@
 """lfm2: most layers keep a short convolution's inputs, every few attend."""
 
-from __future__ import annotations
-
 from aleator.models.architecture import HuggingFace
 from aleator.models.architectures.short_convolutions import (
     CONVOLVED,

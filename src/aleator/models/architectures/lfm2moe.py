@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from aleator.models.architecture import MIXTRAL_EXPERT, Architecture, HuggingFace, under
 from aleator.models.architectures import short_convolutions
-from aleator.models.config import ModelConfig, unsupported
+from aleator.models.config import Fields, GGUFFile, ModelConfig, unsupported
 from aleator.models.conversion.gguf_form import routing, sparse_layers
 from aleator.models.experts import MAX_EXPERTS, in_gguf, in_json
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
 from aleator.models.state_space import as_gguf
 
 SIGMOID = 2

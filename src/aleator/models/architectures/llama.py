@@ -14,10 +14,8 @@ from aleator.models.architecture import (
     HuggingFace,
     under,
 )
-from aleator.models.config import ModelConfig
+from aleator.models.config import Fields, GGUFFile, ModelConfig
 from aleator.models.experts import in_gguf, in_json
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
 from aleator.models.json_config import WINDOW, full_attention
 
 # Fields that transformers ignores in a config.json of these model types.

@@ -3,8 +3,6 @@
 Such keys cannot be rotated to other positions: a shift is refused.
 """
 
-from __future__ import annotations
-
 from aleator.models.architecture import HEAD_NORMS, TRANSFORMER, Architecture, HuggingFace
 
 MAINCODER = Architecture(

@@ -9,9 +9,7 @@ from dataclasses import replace
 
 from aleator.models import gguf_config
 from aleator.models.architecture import Architecture, HuggingFace, under
-from aleator.models.config import MAX_CONV, MAX_STATE, ModelConfig, SSMConfig
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
+from aleator.models.config import MAX_CONV, MAX_STATE, Fields, GGUFFile, ModelConfig, SSMConfig
 from aleator.models.state_space import OUTER, SELECTIVE, as_gguf, checked_inner, states_alone
 
 

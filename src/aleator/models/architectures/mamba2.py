@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from aleator.models import gguf_config
 from aleator.models.architecture import Architecture, HuggingFace, under
-from aleator.models.config import ModelConfig
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
+from aleator.models.config import Fields, GGUFFile, ModelConfig
 from aleator.models.state_space import (
     BARE,
     MIXER,

@@ -6,10 +6,8 @@ from dataclasses import replace
 
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import EXPERTS, HEAD_NORMS, TRANSFORMER, Architecture, HuggingFace
-from aleator.models.config import ModelConfig, unscaled
+from aleator.models.config import Fields, GGUFFile, ModelConfig, unscaled
 from aleator.models.experts import in_gguf, in_json
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
 
 EVERY = 4
 DEFAULTS = {

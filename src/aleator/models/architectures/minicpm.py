@@ -7,9 +7,8 @@ from dataclasses import replace
 
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import Architecture, HuggingFace
-from aleator.models.config import ModelConfig
+from aleator.models.config import GGUFFile, ModelConfig
 from aleator.models.files.fields import Fields, Value
-from aleator.models.files.gguf import GGUFFile
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:

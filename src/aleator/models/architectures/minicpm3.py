@@ -11,9 +11,7 @@ from dataclasses import replace
 
 from aleator.models import gguf_config, latent
 from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
-from aleator.models.config import ModelConfig
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
+from aleator.models.config import Fields, GGUFFile, ModelConfig
 
 SCALE_EMBEDDING, SCALE_DEPTH, MODEL_BASE = 12.0, 1.4, 256
 

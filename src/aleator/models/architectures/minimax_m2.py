@@ -14,11 +14,9 @@ from aleator.models.architecture import (
     HuggingFace,
     under,
 )
-from aleator.models.config import MAX_HEAD_DIM, ModelConfig
+from aleator.models.config import MAX_HEAD_DIM, Fields, GGUFFile, ModelConfig
 from aleator.models.conversion.gguf_form import routing
 from aleator.models.experts import SCORES, in_gguf, in_json
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
 from aleator.models.json_config import full_attention
 
 HEAD_DIM = 128  # if config.json has none, as in transformers

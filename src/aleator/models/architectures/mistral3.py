@@ -6,10 +6,8 @@ from dataclasses import replace
 
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import Architecture, HuggingFace
-from aleator.models.config import ModelConfig, QueryGrowth
+from aleator.models.config import Fields, GGUFFile, ModelConfig, QueryGrowth
 from aleator.models.conversions import in_text_model, text_part
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
 
 # Defaults of transformers' Ministral3Config.
 DEFAULTS = {

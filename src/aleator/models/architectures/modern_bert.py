@@ -8,9 +8,7 @@ from functools import partial
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import Architecture, HuggingFace
 from aleator.models.architectures import bert
-from aleator.models.config import ModelConfig, WindowConfig, unsupported
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
+from aleator.models.config import Fields, GGUFFile, ModelConfig, WindowConfig, unsupported
 from aleator.models.json_config import read_rope, rope_part, transformer
 
 EVERY = 3  # layers, the first of which sees everything

@@ -9,9 +9,7 @@ from dataclasses import replace
 
 from aleator.models import gguf_config
 from aleator.models.architecture import Architecture, HuggingFace, outside
-from aleator.models.config import ModelConfig, unsupported
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
+from aleator.models.config import Fields, GGUFFile, ModelConfig, unsupported
 from aleator.models.json_config import transformer
 
 ALIBI = 8.0

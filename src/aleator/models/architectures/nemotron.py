@@ -1,7 +1,5 @@
 """nemotron: layer norms, a share of a head's channels rotated, ReLU squared without a gate (Minitron)."""
 
-from __future__ import annotations
-
 from aleator.models.architecture import Architecture, HuggingFace
 from aleator.models.conversions import whole_norms
 

@@ -10,8 +10,7 @@ from dataclasses import replace
 from aleator.models import gguf_config
 from aleator.models.architecture import Architecture, under
 from aleator.models.architectures import nemotron_files
-from aleator.models.config import ModelConfig
-from aleator.models.files.gguf import GGUFFile
+from aleator.models.config import GGUFFile, ModelConfig
 from aleator.models.state_space import BARE
 
 

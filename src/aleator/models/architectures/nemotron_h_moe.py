@@ -11,11 +11,9 @@ from aleator.models import gguf_config
 from aleator.models.architecture import Architecture, under
 from aleator.models.architectures import nemotron_files
 from aleator.models.architectures.deepseek_files import routed
-from aleator.models.config import ModelConfig, unsupported
+from aleator.models.config import Fields, GGUFFile, ModelConfig, unsupported
 from aleator.models.conversion.gguf_form import routing
 from aleator.models.experts import in_gguf
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
 from aleator.models.state_space import BARE
 
 DEFAULTS = {

@@ -7,8 +7,7 @@ from functools import partial
 
 from aleator.models.architecture import Architecture, HuggingFace
 from aleator.models.architectures.bert import EMBEDDINGS, ENCODER, HEAD, usual_name
-from aleator.models.config import ModelConfig, unsupported
-from aleator.models.files.fields import Fields
+from aleator.models.config import Fields, ModelConfig, unsupported
 from aleator.models.json_config import transformer
 
 SILU = ("silu", "swiglu")

@@ -15,9 +15,7 @@ from aleator.models.architecture import (
     Architecture,
     HuggingFace,
 )
-from aleator.models.config import ModelConfig, unscaled
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
+from aleator.models.config import Fields, GGUFFile, ModelConfig, unscaled
 
 EVERY = 4  # the last of this many layers sees everything
 WINDOW = 4096  # positions, if config.json has none

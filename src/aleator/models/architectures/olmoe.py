@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from aleator.models import gguf_config
 from aleator.models.architecture import EXPERTS, HEAD_NORMS, TRANSFORMER, Architecture, HuggingFace
-from aleator.models.config import ModelConfig, unsupported
+from aleator.models.config import Fields, GGUFFile, ModelConfig, unsupported
 from aleator.models.experts import in_gguf, in_json
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
 from aleator.models.json_config import full_attention
 
 

@@ -1,7 +1,5 @@
 """orion: llama with layer norms, and other channels rotated together."""
 
-from __future__ import annotations
-
 from aleator.models.architecture import Architecture, HuggingFace
 
 ORION = Architecture("orion", hugging_face=HuggingFace(("orion",)), norm="layer")

@@ -6,8 +6,7 @@ llama.cpp ignores the windows that some of these files name; with Hugging Face's
 from __future__ import annotations
 
 from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
-from aleator.models.config import ModelConfig
-from aleator.models.files.fields import Fields
+from aleator.models.config import Fields, ModelConfig
 from aleator.models.json_config import full_attention, with_scaling
 
 ORIGINAL = 4096  # positions, if config.json has none

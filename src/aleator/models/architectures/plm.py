@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from aleator.models import gguf_config, latent
 from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
-from aleator.models.config import ModelConfig
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
+from aleator.models.config import Fields, GGUFFile, ModelConfig
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:

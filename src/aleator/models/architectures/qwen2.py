@@ -3,8 +3,6 @@
 Its config.json has a window's size even if windows are off.
 """
 
-from __future__ import annotations
-
 from aleator.models.architecture import Architecture, HuggingFace
 
 # Default number of layers without a window if config.json switches windows on, as in transformers.

@@ -16,11 +16,9 @@ from aleator.models.architecture import (
     Architecture,
     HuggingFace,
 )
-from aleator.models.config import ModelConfig, unsupported
+from aleator.models.config import Fields, GGUFFile, ModelConfig, unsupported
 from aleator.models.conversions import router_as_vector
 from aleator.models.experts import in_gguf, in_json, sparse_layers
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:

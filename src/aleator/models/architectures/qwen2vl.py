@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from aleator.models.architecture import Architecture, HuggingFace
 from aleator.models.architectures import pictures
-from aleator.models.config import ModelConfig
+from aleator.models.config import Fields, ModelConfig
 from aleator.models.conversions import axes, in_text_model, text_part
-from aleator.models.files.fields import Fields
 from aleator.models.json_config import full_attention, with_scaling
 
 # Default number of layers without a window if config.json switches windows on, as in transformers.

@@ -1,7 +1,5 @@
 """qwen3: RMS-normalised query and key heads, no bias, and a head size independent of the width."""
 
-from __future__ import annotations
-
 from aleator.models.architecture import HEAD_NORMS, TRANSFORMER, Architecture, HuggingFace
 
 # transformers' default head size, whatever the width.

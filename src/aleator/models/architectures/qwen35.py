@@ -5,8 +5,6 @@ channels is rotated as usual.  llama.cpp cannot shift positions of these models;
 llama.cpp's states keep further positions of each cell and are not read here.
 """
 
-from __future__ import annotations
-
 from aleator.models.architectures.delta_net_files import qwen35
 
 QWEN35 = qwen35("qwen35", ("qwen3_5", "qwen3_5_text"), experts=False)

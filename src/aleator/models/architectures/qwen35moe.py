@@ -3,8 +3,6 @@
 A shared expert with its own router takes every token.
 """
 
-from __future__ import annotations
-
 from aleator.models.architectures.delta_net_files import qwen35
 
 QWEN35MOE = qwen35("qwen35moe", ("qwen3_5_moe", "qwen3_5_moe_text"), experts=True)

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import EXPERTS, HEAD_NORMS, TRANSFORMER, Architecture, HuggingFace
-from aleator.models.config import ModelConfig
+from aleator.models.config import Fields, GGUFFile, ModelConfig
 from aleator.models.experts import in_gguf, in_json, sparse_layers
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
 
 HEAD_DIM = 128  # if config.json has none, as in transformers
 

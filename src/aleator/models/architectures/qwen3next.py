@@ -3,8 +3,6 @@
 Attention rotates a part of a head's channels.  A shared expert with its own router takes every token.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from aleator.models.architecture import EXPERTS, SHARED_ROUTED, Architecture, HuggingFace

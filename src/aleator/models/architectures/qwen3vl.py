@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from aleator.models.architecture import HEAD_NORMS, TRANSFORMER, Architecture, HuggingFace
 from aleator.models.architectures import pictures
-from aleator.models.config import ModelConfig
+from aleator.models.config import Fields, ModelConfig
 from aleator.models.conversions import axes, in_text_model, text_part
-from aleator.models.files.fields import Fields
 from aleator.models.json_config import full_attention, with_scaling
 
 HEAD_DIM = 128  # if config.json has none, as in transformers

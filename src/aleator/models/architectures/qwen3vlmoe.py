@@ -15,12 +15,9 @@ from aleator.models.architecture import (
     under,
 )
 from aleator.models.architectures import pictures
-from aleator.models.config import ModelConfig, present
+from aleator.models.config import Fields, GGUFFile, ModelConfig, StoredTensor, present
 from aleator.models.conversions import axes, in_text_model, text_part
 from aleator.models.experts import in_gguf, in_json, sparse_layers
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
-from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.json_config import full_attention, with_scaling
 
 TEXT_TYPE = "qwen3_vl_moe_text"

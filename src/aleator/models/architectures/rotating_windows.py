@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import json_config
-from aleator.models.config import ModelConfig, WindowConfig
-from aleator.models.files.fields import Fields
+from aleator.models.config import Fields, ModelConfig, WindowConfig
 
 WINDOW, EVERY = 4096, 4
 

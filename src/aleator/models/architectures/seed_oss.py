@@ -1,7 +1,5 @@
 """seed_oss: qwen2 with a head size independent of the width."""
 
-from __future__ import annotations
-
 from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
 
 HEAD_DIM = 128  # if config.json has none

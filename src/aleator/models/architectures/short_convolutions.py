@@ -7,9 +7,7 @@ from functools import partial
 
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import Architecture
-from aleator.models.config import MAX_CONV, ModelConfig, SSMConfig, unsupported
-from aleator.models.files.fields import Fields
-from aleator.models.files.gguf import GGUFFile
+from aleator.models.config import MAX_CONV, Fields, GGUFFile, ModelConfig, SSMConfig, unsupported
 
 OUTER = {
     "model.embed_tokens": "token_embd",

@@ -6,8 +6,7 @@ Models whose feed-forward part takes attention's input (StableLM 2 12B) have no 
 from __future__ import annotations
 
 from aleator.models.architecture import Architecture, HuggingFace
-from aleator.models.config import ModelConfig, refuse
-from aleator.models.files.fields import Fields
+from aleator.models.config import Fields, ModelConfig, refuse
 from aleator.models.json_config import full_attention
 
 QUARTER = 0.25  # share of the channels, if config.json has none

@@ -3,8 +3,6 @@
 llama.cpp ignores the window that these files name; with Hugging Face's files it is used.
 """
 
-from __future__ import annotations
-
 from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
 
 STARCODER2 = Architecture(

@@ -1,7 +1,5 @@
 """xverse: llama under another name."""
 
-from __future__ import annotations
-
 from aleator.models.architecture import Architecture, HuggingFace
 
 XVERSE = Architecture("xverse", rope_style="norm", hugging_face=HuggingFace(("xverse",)))

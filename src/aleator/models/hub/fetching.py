@@ -20,14 +20,7 @@ from urllib.parse import urlsplit
 
 from aleator.core.errors import FileFormatError, HubError, ParameterError
 from aleator.core.large_pages import LARGE_PAGE, append_in_large_pages
-from aleator.models.hub.choice import (
-    gguf_files,
-    is_inside,
-    missing_parts,
-    parts_of,
-    safetensors_files,
-    types_of,
-)
+from aleator.models.hub import choice
 from aleator.models.hub.names import HubName
 
 log = logging.getLogger(__name__)
@@ -83,21 +76,21 @@ def fetched(name: HubName, *, token: str | None = None, offline: bool = False) -
 def chosen(name: HubName, files: Sequence[str]) -> list[str]:
     """The repository's files to fetch; if nothing fits, HubError lists the choices."""
     if name.file:
-        wanted = parts_of(files, name.file) if name.file in files else []
+        wanted = choice.parts_of(files, name.file) if name.file in files else []
     else:
-        wanted = gguf_files(files, name.quant)
-        if not wanted and not name.quant and not types_of(files):
-            wanted = safetensors_files(files)
+        wanted = choice.gguf_files(files, name.quant)
+        if not wanted and not name.quant and not choice.types_of(files):
+            wanted = choice.safetensors_files(files)
     for each in wanted:
-        if not is_inside(each):
+        if not choice.is_inside(each):
             raise HubError(
                 f"{name}: the repository lists {each!r}, which is no path of a file in it"
             )
-    if missing := missing_parts(wanted):
+    if missing := choice.missing_parts(wanted):
         raise HubError(f"{name}: {missing}")
     if wanted:
         return wanted
-    types = types_of(files)
+    types = choice.types_of(files)
     if types:
         named = ", ".join(types[:_MOST_TYPES]) + ", ..." * (len(types) > _MOST_TYPES)
         raise HubError(f"{name}: there is no such file; there are {named}")
@@ -205,7 +198,7 @@ def _complete_blob(hub: ModuleType, name: HubName, file: str, token: str | None)
     url = hub.hf_hub_url(name.repo, file, revision=name.revision)
     about = hub.get_hf_file_metadata(url, token=token)
     for each in (about.etag, about.commit_hash):  # names of files and folders in the cache
-        if each is not None and (not is_inside(each) or "/" in each):
+        if each is not None and (not choice.is_inside(each) or "/" in each):
             raise HubError(f"{name}: the hub tells {each!r} as the ETag or commit of {file}")
     if about.etag is None or about.size is None or about.size > LARGEST:
         return

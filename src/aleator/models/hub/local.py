@@ -11,14 +11,7 @@ from typing import Any
 
 from aleator.core.errors import HubError
 from aleator.core.records import dataclass
-from aleator.models.hub.choice import (
-    GGUFName,
-    gguf_files,
-    is_model,
-    missing_parts,
-    parts_of,
-    safetensors_files,
-)
+from aleator.models.hub import choice
 from aleator.models.hub.fetching import repository_folder, required_hub
 from aleator.models.hub.located import PACKAGE, models_of
 from aleator.models.hub.names import HUB, HubName
@@ -104,15 +97,17 @@ def _of_revision(name: str, revision: Any) -> Iterator[LocalModel]:
     folder = Path(revision.snapshot_path)
     files = {Path(each.file_path).relative_to(folder).as_posix(): each for each in revision.files}
     names = sorted(files)
-    first = [each for each in names if is_model(each) and GGUFName.of(each).index == 1]
+    first = [
+        each for each in names if choice.is_model(each) and choice.GGUFName.of(each).index == 1
+    ]
     for each in first:
-        about, parts = GGUFName.of(each), parts_of(names, each)
-        by_type = about.type and gguf_files(names, about.type) == parts
+        about, parts = choice.GGUFName.of(each), choice.parts_of(names, each)
+        by_type = about.type and choice.gguf_files(names, about.type) == parts
         called = f"{name}:{about.type}" if by_type else f"{name}/{each}"
         if len(parts) == about.count:
             yield _model(called, folder / each, [files[part] for part in parts])
-    whole = [] if first else safetensors_files(names)
-    if whole and not missing_parts(whole):
+    whole = [] if first else choice.safetensors_files(names)
+    if whole and not choice.missing_parts(whole):
         yield _model(name, folder, [files[each] for each in whole])
 
 

@@ -118,27 +118,22 @@ def meant(q, d, fifth, least, channel, KIND: tl.constexpr):
 
 def gathered(of: Side, cells: torch.Tensor) -> torch.Tensor:
     """The contents of cells, int [n], as float32 [n, heads, dim], not rotated back."""
-    n = len(cells)
-    out = torch.empty(n, of.heads, of.dim, device=cells.device)
-    wide = triton.next_power_of_2(of.dim)
-    block = max(1, sized(1 << 14, 1024) // wide)
-    if n:
-        _gather[(triton.cdiv(n * of.heads, block),)](
-            out,
-            of.data,
-            of.halves,
-            cells,
-            n * of.heads,
-            *of.strides,
-            HEADS=of.heads,
-            DIM=of.dim,
-            KIND=of.kind,
-            BYTES=of.block_bytes,
-            WIDE=wide,
-            BLOCK=block,
-            **EXACT,
-        )
+    out = torch.empty(len(cells), of.heads, of.dim, device=cells.device)
+    if len(cells):
+        rows, wide = len(cells) * of.heads, triton.next_power_of_2(of.dim)
+        _launch(_gather, out, of, cells, rows, wide)
     return out
+
+
+def _launch(
+    kernel: Any, x: torch.Tensor, of: Side, cells: torch.Tensor, rows: int, wide: int
+) -> None:
+    """Have ``_gather`` or ``_store`` take that many rows of x, of at most ``wide`` channels."""
+    block = max(1, sized(1 << 14, 1024) // wide)
+    kernel[(triton.cdiv(rows, block),)](
+        x, of.data, of.halves, cells, rows, *of.strides, HEADS=of.heads, DIM=of.dim, KIND=of.kind,
+        BYTES=of.block_bytes, WIDE=wide, BLOCK=block, **EXACT,
+    )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["n"])
@@ -177,22 +172,7 @@ def store(layer: LayerStorage[Any], cells: torch.Tensor, x: torch.Tensor) -> Non
         rows = rows * to.dim // 32
     else:
         wide = triton.next_power_of_2(to.dim)
-    block = max(1, sized(1 << 14, 1024) // wide)
-    _store[(triton.cdiv(rows, block),)](
-        x,
-        to.data,
-        to.halves,
-        cells,
-        rows,
-        *to.strides,
-        HEADS=to.heads,
-        DIM=to.dim,
-        KIND=to.kind,
-        BYTES=to.block_bytes,
-        WIDE=wide,
-        BLOCK=block,
-        **EXACT,
-    )
+    _launch(_store, x, to, cells, rows, wide)
 
 
 @triton.jit(do_not_specialize=["n"])

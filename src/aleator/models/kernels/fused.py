@@ -13,16 +13,9 @@ import torch
 import triton
 import triton.language as tl
 
+from aleator.models.kernels import norms
 from aleator.models.kernels.floats import EXACT, Constants, sized
 from aleator.models.kernels.heads import Finishing, finish_heads
-from aleator.models.kernels.norms import (
-    REGISTERS,
-    RowNorm,
-    activated,
-    gelu_table,
-    groups_at_once,
-    moments,
-)
 from aleator.models.kernels.planes import CHUNK, FORMS, Planes
 from aleator.models.kernels.product import FEW, TILE, forms_of, has_dp4a, words
 from aleator.models.kernels.product_sums import few_sums, finish, float_sums, places
@@ -39,7 +32,7 @@ PROGRAMS = 512
 def product_of_few(
     matrices: Sequence[Planes],
     x: torch.Tensor,
-    norm: RowNorm | None = None,
+    norm: norms.RowNorm | None = None,
     activation: str = "",
     gated: bool = False,
     residual: torch.Tensor | None = None,
@@ -116,7 +109,7 @@ def product_of_few(
     fused_product[(tall, first + others)](
         tuple(listed), x, None if parts is None else parts.arguments,
         None if norm is None else norm.weight, None if norm is None else norm.bias,
-        gelu_table(x.device) if "gelu_rounded" in activations else None, residual, chosen, times, out,
+        norms.gelu_table(x.device) if "gelu_rounded" in activations else None, residual, chosen, times, out,
         room, room.view(torch.float32), None if beside is None else (first, beside.arguments),
         0 if beside is None else beside.n_tokens,
         n, n_in, x.stride(0), out.stride(0), 0 if residual is None else residual.stride(0), scale,
@@ -124,8 +117,8 @@ def product_of_few(
         FORMS=forms_of(matrices, rows), PARTS=Constants((() if parts is None else parts.constants,)),
         N_IN=0 if norm is None else n_in, NORM="" if norm is None else norm.kind,
         ACTIVATION=activation, GATED=gated, NATIVE=has_dp4a(x), T=rows, R=width, G=length,
-        AHEAD=groups_at_once(n_in), BESIDE=Constants(()) if beside is None else beside.forms,
-        SHAPE=Constants(()) if beside is None else beside.shape, maxnreg=REGISTERS, **EXACT,
+        AHEAD=norms.groups_at_once(n_in), BESIDE=Constants(()) if beside is None else beside.forms,
+        SHAPE=Constants(()) if beside is None else beside.shape, maxnreg=norms.REGISTERS, **EXACT,
     )  # fmt: skip
     return out
 
@@ -195,7 +188,7 @@ def _of_matrix(
     if NORM != "":
         rows = x + taken[:, None] * x_stride
         all = (t_ >= 0)[:, None]
-        mean, by = moments(rows, all, eps, N_IN, T, AHEAD, NORM == "layer")
+        mean, by = norms.moments(rows, all, eps, N_IN, T, AHEAD, NORM == "layer")
     if BLOCK > 1:
         runs = n_in // 32
         blocks = n_in // BLOCK
@@ -247,7 +240,7 @@ def _of_matrix(
             if ACTIVATION == "clamped":
                 y = tl.where(y > factor, factor, tl.where(y < -factor, -factor, y))
             else:
-                y = activated(y, up, table, there, ACTIVATION)
+                y = norms.activated(y, up, table, there, ACTIVATION)
             tl.store(out + t[:, None] * out_stride + (column + c)[None, :], y, mask=there)
 
 

@@ -12,17 +12,7 @@ import triton
 import triton.language as tl
 
 import aleator._native as _native
-from aleator.models.kernels.floats import (
-    EXACT,
-    exponential,
-    gelu,
-    gelu_exact,
-    relu_squared,
-    silu,
-    sized,
-    softened,
-    tree,
-)
+from aleator.models.kernels import floats
 
 CLAMPED_LIMIT = tl.constexpr(7.0)
 CLAMPED_SLOPE = tl.constexpr(-float(np.float32(1.702)))
@@ -51,7 +41,7 @@ def dot16(a, b, there, N: tl.constexpr, ROWS: tl.constexpr, AT_ONCE: tl.constexp
         inside = there & (cols < N)
         more = tl.fma(tl.load(a + cols, mask=inside), tl.load(b + cols, mask=inside), total)
         total = tl.where(inside, more, total)
-    return tree(total, ROWS)
+    return floats.tree(total, ROWS)
 
 
 def groups_at_once(n: int) -> int:
@@ -98,7 +88,7 @@ def _total(
             v = v - mean
         more = tl.fma(v, v, total) if SQUARES else total + v
         total = tl.where(inside, more, total)
-    return tree(total, ROWS)
+    return floats.tree(total, ROWS)
 
 
 @triton.jit
@@ -199,7 +189,7 @@ def normalised(
         rows, weight, bias, residual, made, n_rows, rows.shape[1], rows.stride(0), rows.stride(1),
         made.stride(0), made.stride(1), head_stride, eps, scale,
         N=n, ROWS=at_once, SIZE=triton.next_power_of_2(n), AT_ONCE=groups_at_once(n),
-        LAYER=norm.kind == "layer", num_warps=warps(n), maxnreg=REGISTERS, **EXACT,
+        LAYER=norm.kind == "layer", num_warps=warps(n), maxnreg=REGISTERS, **floats.EXACT,
     )  # fmt: skip
     return out
 
@@ -216,32 +206,32 @@ def _in_three(x: torch.Tensor) -> torch.Tensor:
 
 def rows_at_once(n_rows: int, few: int) -> int:
     """How many of ``n_rows`` rows a program takes: ``few`` on a device."""
-    return sized(min(triton.next_power_of_2(max(n_rows, 1)), 64), few)
+    return floats.sized(min(triton.next_power_of_2(max(n_rows, 1)), 64), few)
 
 
 @triton.jit
 def activated(x, up, table, inside, KIND: tl.constexpr):
     """An activation of ``x``, times ``up``; see :func:`activate`."""
     if KIND == "silu":
-        y = silu(x) * up
+        y = floats.silu(x) * up
     elif KIND == "silu_clamped":
         x = tl.where(x > CLAMPED_LIMIT, CLAMPED_LIMIT, x)
         high = tl.where(up > CLAMPED_LIMIT, CLAMPED_LIMIT, up)
         up = tl.where(up < -CLAMPED_LIMIT, -CLAMPED_LIMIT, high)
-        y = tl.div_rn(x, 1.0 + exponential(x * CLAMPED_SLOPE)) * (up + 1.0)
+        y = tl.div_rn(x, 1.0 + floats.exponential(x * CLAMPED_SLOPE)) * (up + 1.0)
     elif KIND == "gelu":
-        y = gelu(x) * up
+        y = floats.gelu(x) * up
     elif KIND == "gelu_exact":
-        y = gelu_exact(x) * up
+        y = floats.gelu_exact(x) * up
     elif KIND == "gelu_rounded":
         half = x.to(tl.float16).to(tl.int16, bitcast=True).to(tl.int32) & 0xFFFF
         within = tl.load(table + half, mask=inside).to(tl.float32)
         y = up * tl.where(x <= -10.0, 0.0, tl.where(x >= 10.0, x, within))
     elif KIND == "relu_squared":
-        y = relu_squared(x) * up
+        y = floats.relu_squared(x) * up
     else:
         tl.static_assert(KIND == "sigmoid_gate")
-        y = tl.div_rn(up, 1.0 + exponential(-x))
+        y = tl.div_rn(up, 1.0 + floats.exponential(-x))
     return y
 
 
@@ -259,7 +249,7 @@ def _activate(
     if UP is not None:
         up = tl.load(UP + row * up_stride + col, mask=inside)
     if KIND == "soften":
-        y = softened(x * scale, cap)
+        y = floats.softened(x * scale, cap)
     else:
         y = activated(x, up, TABLE, inside, KIND)
     tl.store(OUT + row * out_stride + col, y, mask=inside)
@@ -294,11 +284,11 @@ def activate(
         return out
     rows, made = gate.flatten(0, -2) if gate.dim() > 1 else gate[None], out.view(-1, n)
     others = up if up is None else up.flatten(0, -2) if up.dim() > 1 else up[None]
-    block = sized(min(triton.next_power_of_2(rows.numel()), 1 << 16), 512)
+    block = floats.sized(min(triton.next_power_of_2(rows.numel()), 1 << 16), 512)
     _activate[(triton.cdiv(rows.numel(), block),)](
         rows, others, gelu_table(gate.device) if kind == "gelu_rounded" else None, made,
         rows.numel(), rows.stride(0), 0 if others is None else others.stride(0), made.stride(0), cap, scale,
-        N=n, KIND=kind, BLOCK=block, num_warps=4, **EXACT,
+        N=n, KIND=kind, BLOCK=block, num_warps=4, **floats.EXACT,
     )  # fmt: skip
     return out
 

@@ -15,17 +15,9 @@ from typing import Any, NamedTuple
 import torch
 import triton
 
+from aleator.models.kernels import product_kernels as kernels
 from aleator.models.kernels.floats import EXACT, Constants, sized
 from aleator.models.kernels.planes import CHUNK, FORMS, Form, Planes, in_order
-from aleator.models.kernels.product_kernels import (
-    few_rows,
-    float_rows,
-    float_tiles,
-    many_rows,
-    paired_rows,
-    rounded_rows,
-    widened_rows,
-)
 
 FEW = 16
 """Up to this many rows of activations, weights are multiplied without tensor cores."""
@@ -73,7 +65,7 @@ def round_rows(x: torch.Tensor, block: int, in_words: bool | None = None) -> Rou
     sums = torch.empty((n, 2, n_in // 32), dtype=torch.int32, device=x.device)
     if d.numel():
         at_once = min(triton.next_power_of_2(d.numel()), sized(4096, 1024) // block)
-        rounded_rows[(triton.cdiv(d.numel(), at_once),)](
+        kernels.rounded_rows[(triton.cdiv(d.numel(), at_once),)](
             x, q, d, sums, d.numel(), d.shape[1],
             BLOCK=block, AT_ONCE=at_once, WORDS=words, **EXACT,
         )  # fmt: skip
@@ -85,7 +77,7 @@ def paired(x: torch.Tensor, chunks: int) -> torch.Tensor:
     x = x.contiguous()
     out = torch.empty((len(x), CHUNK // 2 * chunks), dtype=torch.int32, device=x.device)
     words = min(triton.next_power_of_2(out.shape[1]), sized(4096, 512))
-    paired_rows[(len(x), triton.cdiv(out.shape[1], words))](
+    kernels.paired_rows[(len(x), triton.cdiv(out.shape[1], words))](
         x, out, x.shape[1], out.shape[1], W=words, **EXACT
     )
     return out
@@ -131,14 +123,14 @@ def product(
             tiles = triton.cdiv(n, side) * triton.cdiv(w.n_out, side * wide)
             programs = min(tiles, sized(1, 2 * processors(rows.device)))
             room = torch.empty((programs, side * side * wide * 16), device=rows.device)
-            float_tiles[(programs,)](
+            kernels.float_tiles[(programs,)](
                 w.low, w.bias, x, residual, out, room, *shape, AHEAD=min(chunks_ahead(w, 1), 1),
                 ROWS=side, T=side, R=wide, **EXACT,
             )  # fmt: skip
             return out
         at_once = 1 if expert is not None else min(triton.next_power_of_2(n), TILE)
         width = min(triton.next_power_of_2(w.n_out), sized(256, 8))
-        float_rows[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
+        kernels.float_rows[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
             w.low, w.bias, x, expert, residual, out, *shape,
             AHEAD=chunks_ahead(w, at_once), T=at_once, R=width, **EXACT,
         )  # fmt: skip
@@ -149,7 +141,7 @@ def product(
     scales = w.d, w.m, w.scale, w.least, w.bias
     if not x.in_words:
         at_once, width = sized(32, 64), sized(min(triton.next_power_of_2(w.n_out), 1024), 64)
-        many_rows[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
+        kernels.many_rows[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
             w.low, w.high, *scales, x.q, x.d, x.sums, residual, out,
             n, w.n_out, runs, *strides, scale, WIDE=max(n, w.n_out) * w.n_in >= 1 << 31, T=at_once, R=width,
             num_warps=8, **form_of(w), **EXACT,
@@ -171,7 +163,7 @@ def product(
             product(w, few, out[part], rest, scale, own)
         return out
     room = torch.empty((n, *sums), dtype=torch.float32, device=rows.device)
-    few_rows[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
+    kernels.few_rows[(triton.cdiv(n, at_once), triton.cdiv(w.n_out, width))](
         words(w.low), words(w.high), *scales, words(x.q), x.d, x.sums, expert, residual, out, room,
         n, w.n_out, runs, *strides, scale,
         NATIVE=has_dp4a(rows), T=at_once, R=width, G=length, **form_of(w), **EXACT,
@@ -187,7 +179,7 @@ def read_rows(weights: Planes, ids: torch.Tensor) -> torch.Tensor:
     out = torch.empty((len(ids), weights.n_in), dtype=torch.float32, device=ids.device)
     if len(ids):
         at_once = min(triton.next_power_of_2(runs), 32)
-        widened_rows[(len(ids), triton.cdiv(runs, at_once))](
+        kernels.widened_rows[(len(ids), triton.cdiv(runs, at_once))](
             weights.low, weights.high, weights.d, weights.m, weights.scale, weights.least,
             ids, out, weights.n_out, runs, G=at_once, **form_of(weights), **EXACT,
         )  # fmt: skip

@@ -11,14 +11,13 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from aleator.models.kernels.floats import EXACT, exponential, sigmoid, silu, sized, softplus, tree
 from aleator.models.kernels.norms import activate, groups_at_once, rows_at_once
 
 
-def time_step(
-    x: torch.Tensor, bias: torch.Tensor, a: torch.Tensor, least: float
-) -> tuple[torch.Tensor, torch.Tensor]:
+def time_step(x: Tensor, bias: Tensor, a: Tensor, least: float) -> tuple[Tensor, Tensor]:
     """Time steps max(softplus(x + bias), ``least``), and decays e^(step a).
 
     x is [T, heads], bias and a [heads], both results [T, heads].
@@ -54,9 +53,7 @@ def stayed(decay, bias, a):
     return exponential(softplus(decay + bias) * a)
 
 
-def delta_rates(
-    beta: torch.Tensor, decay: torch.Tensor, bias: torch.Tensor, a: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def delta_rates(beta: Tensor, decay: Tensor, bias: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
     """``1 / (1 + e^-beta)`` and ``e^(a softplus(decay + bias))``.
 
     beta is [T, heads], a [heads]; decay [T, heads * n] and bias [heads * n], with n decays for each head.
@@ -93,7 +90,7 @@ def _elements(columns, n, BLOCK: tl.constexpr):
     return i, i < n, i // columns, i % columns
 
 
-def _blocks(x: torch.Tensor) -> tuple[int]:
+def _blocks(x: Tensor) -> tuple[int]:
     return (triton.cdiv(x.numel(), _options()["BLOCK"]),)
 
 
@@ -102,7 +99,7 @@ def _options() -> dict[str, Any]:
     return {"BLOCK": sized(4096, 512), "num_warps": 4, **EXACT}
 
 
-def unit_length(x: torch.Tensor, size: int, eps: float, queries: int = 0) -> torch.Tensor:
+def unit_length(x: Tensor, size: int, eps: float, queries: int = 0) -> Tensor:
     """Parts of rows, [T, n * size], times 1 / sqrt(dot16(x, x) + eps).
 
     The first ``queries`` parts are multiplied by fl32(1 / sqrt(size)) / sqrt(dot16(x, x) + eps) instead.
@@ -111,14 +108,14 @@ def unit_length(x: torch.Tensor, size: int, eps: float, queries: int = 0) -> tor
 
 
 def _normalised(
-    x: torch.Tensor,
+    x: Tensor,
     size: int,
     eps: float,
-    weight: torch.Tensor | None = None,
-    gate: torch.Tensor | None = None,
+    weight: Tensor | None = None,
+    gate: Tensor | None = None,
     queries: int | None = None,
     kind: str = "",
-) -> torch.Tensor:
+) -> Tensor:
     """Rows [T, parts * size], part by part."""
     t, n = x.shape
     y = torch.empty((t, n), dtype=torch.float32, device=x.device)
@@ -138,20 +135,20 @@ class PartNorm:
 
     size: int  # of a part
     # float32 [size], for all parts, or as wide as rows, of an RMS norm of each part; None: there is none
-    weight: torch.Tensor | None = None
+    weight: Tensor | None = None
     eps: float = 0.0
     # float32 [T, parts, size]: y becomes y * f(gate); None: there is none
-    gate: torch.Tensor | None = None
+    gate: Tensor | None = None
     # f: "sigmoid" as y / (1 + e^-gate), "silu", or without a norm any of :func:`activate`
     kind: str = "sigmoid"
     # float32 [T, n], whose rows are contiguous: y becomes (residual + scale * y) * whole; only within a
     # product's launch
-    residual: torch.Tensor | None = None
+    residual: Tensor | None = None
     scale: float = 1.0
-    whole: torch.Tensor | None = None  # float32 [1]; None: 1
-    kept: torch.Tensor | None = None  # where this sum is written to, float32 [T, n], contiguous
+    whole: Tensor | None = None  # float32 [1]; None: 1
+    kept: Tensor | None = None  # where this sum is written to, float32 [T, n], contiguous
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+    def __call__(self, x: Tensor) -> Tensor:
         """Rows float32 [T, parts * size], in one launch."""
         gate = None if self.gate is None else self.gate.reshape(x.shape)
         if gate is not None and gate.stride(-1) > 1:  # the gates of parts of size 1 are apart

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import triton
 import triton.language as tl
 
+from aleator.core.arrays import Int32s
 from aleator.models.kernels.floats import EXACT, sized
 from aleator.models.layers.rotation import Rotation
 
@@ -23,7 +23,7 @@ class RotationAngles(NamedTuple):
 
 
 def rotation_angles(
-    rotation: Rotation, positions: npt.NDArray[np.int32], magnitude: float, device: torch.device
+    rotation: Rotation, positions: Int32s, magnitude: float, device: torch.device
 ) -> RotationAngles:
     """The angles of these positions, int32 [n], one row per position, which the host computes."""
     cos_sin = torch.from_numpy(rotation.angles(positions, magnitude))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from aleator.cache.pools.recurrent_rows import RecurrentBatch
+from aleator.core.arrays import Int64s
 
 
 class Runs(NamedTuple):
@@ -31,7 +31,7 @@ class Runs(NamedTuple):
         return Runs(*torch.split(numbers, [runs + 1, runs + 1, runs, tokens, tokens]))
 
 
-def numbers_of(batch: RecurrentBatch, runs: int, tokens: int) -> npt.NDArray[np.int64]:
+def numbers_of(batch: RecurrentBatch, runs: int, tokens: int) -> Int64s:
     """The numbers of :class:`Runs`, one after the other, padded to ``runs`` and ``tokens``.
 
     Tokens outside all runs keep no state, and their results are undefined.

@@ -6,12 +6,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from aleator.cache.rows.batch import MicroBatch, WindowBatch
-
-Ints = npt.NDArray[np.int32]
+from aleator.core.arrays import Int32s, Int64s
 
 
 class VisibleCells(NamedTuple):
@@ -19,12 +17,12 @@ class VisibleCells(NamedTuple):
 
     # int32 [5, T]: where the token's list begins in ``cells``, how many of its first cells are sinks, how
     # many it skips before the others, how many it sees, and its position
-    tokens: Ints
-    cells: Ints  # int32 [n], the lists one after the other
+    tokens: Int32s
+    cells: Int32s  # int32 [n], the lists one after the other
     # int32 [n]: the index of each cell's delta if keys are shifted, their positions if keys are raw
-    rows: Ints | None
-    deltas: Ints | None  # int32, the distinct deltas, 0 first; None: keys are raw
-    positions: Ints | None  # int32 [n], of the listed cells
+    rows: Int32s | None
+    deltas: Int32s | None  # int32, the distinct deltas, 0 first; None: keys are raw
+    positions: Int32s | None  # int32 [n], of the listed cells
 
 
 def visible_cells(batch: MicroBatch, raw: bool = False, distances: bool = False) -> VisibleCells:
@@ -41,15 +39,15 @@ def visible_cells(batch: MicroBatch, raw: bool = False, distances: bool = False)
 
 
 def listed(
-    cells: Ints,
-    start: npt.NDArray[np.int64],
-    which: Ints,
-    counts: npt.NDArray[np.int64],
-    deltas: Ints | None,
-    first: npt.NDArray[np.int64] | None = None,
-    sinks: npt.NDArray[np.int64] | None = None,
-    positions: Ints | None = None,
-    cell_positions: Ints | None = None,
+    cells: Int32s,
+    start: Int64s,
+    which: Int32s,
+    counts: Int64s,
+    deltas: Int32s | None,
+    first: Int64s | None = None,
+    sinks: Int64s | None = None,
+    positions: Int32s | None = None,
+    cell_positions: Int32s | None = None,
     raw: bool = False,
 ) -> VisibleCells:
     """What tokens see, from the arrays of :class:`~aleator.cache.rows.rows.Seen` and those of windows."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
+from torch import Tensor
 
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
@@ -15,9 +15,9 @@ from aleator.models.layers.parts import FeedForward, Mixture
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.recurrent_parts import FeedForwardAlone
 
-Part = Callable[[torch.Tensor, Norm, Residual], torch.Tensor]
+Part = Callable[[Tensor, Norm, Residual], Tensor]
 """x [T, n_embd], its norm, and what the result is added to -> [T, n_embd]."""
-Parts = FeedForward[Linear] | Mixture[Linear, torch.Tensor]
+Parts = FeedForward[Linear] | Mixture[Linear, Tensor]
 
 
 def feed_forward(parts: Parts, ops: TorchOps, eps: float) -> Part:
@@ -40,16 +40,14 @@ class Dense:
         self.parts, self.ops = parts, ops
 
     def __call__(
-        self, x: torch.Tensor, norm: Norm = as_it_is, residual: Residual | None = None
-    ) -> torch.Tensor:
+        self, x: Tensor, norm: Norm = as_it_is, residual: Residual | None = None
+    ) -> Tensor:
         """See :data:`Part`; nothing is normalised or added unless asked."""
         parts, ops = self.parts, self.ops
         inner = ops.product(parts.gate_up, x, norm, parts.gate, parts.gated)
         return ops.product(parts.down, inner, residual=residual)
 
-    def after(
-        self, y: torch.Tensor, residual: Residual, norm: Norm
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def after(self, y: Tensor, residual: Residual, norm: Norm) -> tuple[Tensor, Tensor]:
         """The sum that ``y`` makes with ``residual``, and the part of it."""
         parts, ops = self.parts, self.ops
         x, inner = ops.sum_product(y, residual, parts.gate_up, norm, parts.gate, parts.gated)
@@ -64,12 +62,12 @@ class Experts:
         mixed: the experts, see :data:`~aleator.models.layers.ops.Mixed`.
     """
 
-    def __init__(self, parts: Mixture[Linear, torch.Tensor], ops: TorchOps) -> None:
+    def __init__(self, parts: Mixture[Linear, Tensor], ops: TorchOps) -> None:
         gate_up = ops.chosen([expert.gate_up for expert in parts.experts])
         down = ops.chosen([expert.down for expert in parts.experts])
         self.route, self.mixed = ops.router(parts), ops.mixture(parts, gate_up, down)
 
-    def __call__(self, x: torch.Tensor, norm: Norm, residual: Residual) -> torch.Tensor:
+    def __call__(self, x: Tensor, norm: Norm, residual: Residual) -> Tensor:
         """See :data:`Part`."""
         return self.mixed(x, norm, self.route(x, norm), residual)
 
@@ -80,7 +78,7 @@ class DenseAndExperts:
     Both take the running sum, each with a norm of its own, and so does the router.
     """
 
-    def __init__(self, parts: Mixture[Linear, torch.Tensor], ops: TorchOps, eps: float) -> None:
+    def __init__(self, parts: Mixture[Linear, Tensor], ops: TorchOps, eps: float) -> None:
         if parts.dense is None or parts.norms is None:
             raise TypeError("a mixture without a dense part beside it")
         self.ops = ops
@@ -91,18 +89,16 @@ class DenseAndExperts:
         self.dense_post_norm = ops.norm("rms", norms.dense_post, eps)
         self.expert_post_norm = ops.norm("rms", norms.expert_post, eps)
 
-    def __call__(self, x: torch.Tensor, norm: Norm, residual: Residual) -> torch.Tensor:
+    def __call__(self, x: Tensor, norm: Norm, residual: Residual) -> Tensor:
         """See :data:`Part`; the norm is the dense part's."""
         return self.ops.add(self._with_experts(x, self.dense(x, norm)), residual)
 
-    def after(
-        self, y: torch.Tensor, residual: Residual, norm: Norm
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def after(self, y: Tensor, residual: Residual, norm: Norm) -> tuple[Tensor, Tensor]:
         """The sum that ``y`` makes with ``residual``, and the part of it."""
         x, dense = self.dense.after(y, residual, norm)
         return x, self._with_experts(x, dense)
 
-    def _with_experts(self, x: torch.Tensor, dense: torch.Tensor) -> torch.Tensor:
+    def _with_experts(self, x: Tensor, dense: Tensor) -> Tensor:
         """The sum of the dense part of ``x`` and the experts, after the norm of each."""
         routed = self.experts.route(x, self.router_norm)
         beside = Residual(self.dense_post_norm(dense), norm=self.expert_post_norm)
@@ -112,15 +108,13 @@ class DenseAndExperts:
 class FeedForwardAfterState:
     """The feed-forward part after a layer's state; it takes the normalised running sum and is added to it."""
 
-    def __init__(
-        self, weights: LayerWeights, weight: torch.Tensor | None, parts: Parts | None
-    ) -> None:
+    def __init__(self, weights: LayerWeights, weight: Tensor | None, parts: Parts | None) -> None:
         config = weights.config
         self.norm = weights.ops.norm("rms", weight, config.rms_eps)
         self.ffn = None if parts is None else feed_forward(parts, weights.ops, config.rms_eps)
         self.residual_scale = config.residual_scale
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+    def __call__(self, x: Tensor) -> Tensor:
         """[T, n_embd] -> [T, n_embd]."""
         return x if self.ffn is None else self.ffn(x, self.norm, Residual(x, self.residual_scale))
 
@@ -132,7 +126,7 @@ class FeedForwardLayer:
         parts, self.ops = FeedForwardAlone(weights), weights.ops
         self.part = FeedForwardAfterState(weights, parts.norm, parts.ffn)
 
-    def __call__(self, x: Activations, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
+    def __call__(self, x: Activations, batch: Pass, rows: Tensor | None) -> Tensor:
         """Compute a micro-batch, see :class:`Layer`."""
         x = self.ops.summed(x)
         return self.part(x if rows is None else x.index_select(0, rows))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from aleator.models.layers import scans
 from aleator.models.layers.attention import attend
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from aleator.models.layers.passes import Pass
     from aleator.models.layers.recurrent_parts import DeltaNet, Stateful, StateSpace
 
-    Spaces = StateSpace[Linear, torch.Tensor] | HeadSpace[Linear, torch.Tensor]
+    Spaces = StateSpace[Linear, Tensor] | HeadSpace[Linear, Tensor]
 
 CLAMPED_LIMIT = 7.0
 CLAMPED_SLOPE = 1.702
@@ -50,12 +51,12 @@ class TorchOps:
     def product(
         self,
         matrix: Linear,
-        x: torch.Tensor,
+        x: Tensor,
         norm: Norm = as_it_is,
         gate: str = "",
         gated: bool = False,
         residual: Residual | None = None,
-    ) -> torch.Tensor:
+    ) -> Tensor:
         """``x`` [T, n_in], normalised, times a matrix, activated, and added; [T, n_out], half as wide if gated.
 
         ``gate``: an activation, see :meth:`activate`; ``gated``: applied to the first half, times the second.
@@ -65,66 +66,60 @@ class TorchOps:
             y = self.activated(y, gate, gated)
         return y if residual is None else self.add(y, residual)
 
-    def clamped(self, matrix: Linear, x: torch.Tensor, norm: Norm, limit: float) -> torch.Tensor:
+    def clamped(self, matrix: Linear, x: Tensor, norm: Norm, limit: float) -> Tensor:
         """The :meth:`product`, whose numbers become those from ``-limit`` to ``limit`` that are nearest."""
         return self.product(matrix, x, norm).clamp(-limit, limit)
 
     def sum_product(
         self,
-        y: torch.Tensor,
+        y: Tensor,
         residual: Residual,
         matrix: Linear,
         norm: Norm,
         gate: str = "",
         gated: bool = False,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> tuple[Tensor, Tensor]:
         """What ``y`` makes with ``residual``, see :meth:`add`, and the :meth:`product` of that."""
         x = self.add(y, residual)
         return x, self.product(matrix, x, norm, gate, gated)
 
-    def taken(
-        self, x: Activations, matrix: Linear, norm: Norm
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def taken(self, x: Activations, matrix: Linear, norm: Norm) -> tuple[Tensor, Tensor]:
         """A layer's input, made if it is not yet, and the :meth:`product` of it."""
         if isinstance(x, Sum):
             return self.sum_product(*x, matrix, norm)
         return x, self.product(matrix, x, norm)
 
-    def left(self, y: torch.Tensor, residual: Residual) -> Activations:
+    def left(self, y: Tensor, residual: Residual) -> Activations:
         """What ``y`` makes with ``residual`` at the end of a layer, made or not."""
         return self.add(y, residual)
 
-    def summed(self, x: Activations) -> torch.Tensor:
+    def summed(self, x: Activations) -> Tensor:
         """A layer's input, made if it is not yet."""
         return self.add(*x) if isinstance(x, Sum) else x
 
-    def products(
-        self, matrices: Sequence[Linear], x: torch.Tensor, norm: Norm
-    ) -> list[torch.Tensor]:
+    def products(self, matrices: Sequence[Linear], x: Tensor, norm: Norm) -> list[Tensor]:
         """``x`` [T, n_in], normalised, times each of some matrices."""
         x = norm(x)
         return [matrix(x) for matrix in matrices]
 
-    def activated(self, y: torch.Tensor, gate: str, gated: bool) -> torch.Tensor:
+    def activated(self, y: Tensor, gate: str, gated: bool) -> Tensor:
         """f(y) [..., n], or f(gate) * up [..., n / 2] from gate and up side by side."""
         if not gated:
             return self.activate(gate, y)
         half = y.shape[-1] // 2
         return self.activate(gate, y[..., :half], y[..., half:])
 
-    def add(self, y: torch.Tensor, residual: Residual) -> torch.Tensor:
+    def add(self, y: Tensor, residual: Residual) -> Tensor:
         """``(x + norm(y) * scale) * whole``."""
         y, whole = residual.norm(y), residual.whole
         y = residual.x + (y if residual.scale == 1.0 else y * residual.scale)
         return y if whole is None else y * whole.to(y)
 
-    def norm(self, kind: str, weight: torch.Tensor | None, eps: float) -> Norm:
+    def norm(self, kind: str, weight: Tensor | None, eps: float) -> Norm:
         """A norm, see :func:`~aleator.models.layers.norms.norm`."""
         return norm(kind, weight, eps)
 
-    def activate(
-        self, kind: str, gate: torch.Tensor, up: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def activate(self, kind: str, gate: Tensor, up: Tensor | None = None) -> Tensor:
         """``f(gate) * up``, or f(gate), by the names of :func:`~aleator.models.layers.parts.gate_of`.
 
         "gelu_rounded" is GELU as llama.cpp computes it, from a table of float16 values (ggml_vec_gelu_f32):
@@ -146,7 +141,7 @@ class TorchOps:
             y = F.gelu(gate, approximate="none" if kind == "gelu_exact" else "tanh")
         return y if up is None else y.mul_(up)
 
-    def gate(self, gate: torch.Tensor, kind: str = "sigmoid") -> Norm:
+    def gate(self, gate: Tensor, kind: str = "sigmoid") -> Norm:
         """A function that multiplies x [T, heads * n] by f(``gate``) [T, heads, n].
 
         ``kind``: "sigmoid", or that of :meth:`activate`.
@@ -155,23 +150,23 @@ class TorchOps:
             return lambda x: x * torch.sigmoid(gate).reshape(x.shape)
         return lambda x: self.activate(kind, gate.reshape(x.shape), x)
 
-    def soften(self, x: torch.Tensor, cap: float) -> torch.Tensor:
+    def soften(self, x: Tensor, cap: float) -> Tensor:
         """``cap * tanh(x / cap)``, in place."""
         return x.div_(cap).tanh_().mul_(cap)
 
-    def weighed(self, x: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
+    def weighed(self, x: Tensor, vector: Tensor) -> Tensor:
         """The sigmoid of each token's product with a vector, [T, n] -> [T]."""
         return torch.sigmoid(x.float() @ vector).to(x)
 
     def finish(
         self,
-        q: Sequence[torch.Tensor],
-        k: Sequence[torch.Tensor],
-        v: Sequence[torch.Tensor],
+        q: Sequence[Tensor],
+        k: Sequence[Tensor],
+        v: Sequence[Tensor],
         how: Attending,
         batch: Pass,
         up: EachHead | None = None,
-    ) -> torch.Tensor:
+    ) -> Tensor:
         """Queries [T, H, D] for :meth:`attend`; stores keys [T, G, D] and values [T, G, Dv] of all tokens.
 
         Each of the three is given in one or two parts, whose channels lie side by side.  They may be changed.
@@ -194,9 +189,7 @@ class TorchOps:
             queries = queries * batch.query_scales[:, None, None]
         return queries
 
-    def _finished(
-        self, heads: torch.Tensor, which: int, how: Attending, batch: Pass
-    ) -> torch.Tensor:
+    def _finished(self, heads: Tensor, which: int, how: Attending, batch: Pass) -> Tensor:
         """Queries (0) or keys (1) normalised and rotated, in float32."""
         norm, first = how.norms[which], how.normed_keys if which == 1 else 0
         if first:
@@ -210,15 +203,15 @@ class TorchOps:
             heads = self.rotate(heads, how.rotary, batch)
         return norm(heads).float() if how.norm_last else heads
 
-    def rotate(self, heads: torch.Tensor, rotary: Rotary, batch: Pass) -> torch.Tensor:
+    def rotate(self, heads: Tensor, rotary: Rotary, batch: Pass) -> Tensor:
         """Queries or keys, float32 [T, heads, head_dim], rotated by their positions."""
         return rotary.rotate(heads.clone(), batch.angles(rotary))
 
-    def store(self, k: torch.Tensor, v: torch.Tensor, how: Attending, batch: Pass) -> None:
+    def store(self, k: Tensor, v: Tensor, how: Attending, batch: Pass) -> None:
         """Write keys [T, G, D] and values [T, G, Dv] of all tokens."""
         batch.tensors(how.windowed).write(how.layer, k, v)
 
-    def attend(self, q: torch.Tensor, how: Attending, batch: Pass) -> torch.Tensor:
+    def attend(self, q: Tensor, how: Attending, batch: Pass) -> Tensor:
         """Attention of queries float32 [T, H, D]: [T, H * Dv]; 0 for a query that sees no cell."""
         cells, added = batch.tensors(how.windowed), None
         if how.slopes is not None:
@@ -230,7 +223,7 @@ class TorchOps:
     def each_head(self, matrices: Sequence[Linear]) -> EachHead:
         """A product of each head of x [T, H, n_in] with its own matrix, [T, H, n_out]."""
 
-        def product(x: torch.Tensor) -> torch.Tensor:
+        def product(x: Tensor) -> Tensor:
             each = [matrix(x[:, i].contiguous()) for i, matrix in enumerate(matrices)]
             return torch.stack(each, 1)
 
@@ -242,8 +235,8 @@ class TorchOps:
         Each call reads the choice from the device, so no graph can capture it.
         """
 
-        def product(x: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-            made: torch.Tensor | None = None
+        def product(x: Tensor, numbers: Tensor) -> Tensor:
+            made: Tensor | None = None
             for number in sorted(set(numbers.flatten().tolist())):
                 token, place = (numbers == number).nonzero(as_tuple=True)
                 given = matrices[number](x[token, place])
@@ -254,13 +247,13 @@ class TorchOps:
 
         return product
 
-    def router(self, parts: Mixture[Linear, torch.Tensor]) -> Router:
+    def router(self, parts: Mixture[Linear, Tensor]) -> Router:
         """A router that chooses the experts of a mixture, see :func:`route`, and weighs the shared one.
 
         ``parts.scales`` [experts] multiply the weights.
         """
 
-        def routed(x: torch.Tensor, norm: Norm) -> Routed:
+        def routed(x: Tensor, norm: Norm) -> Routed:
             x = norm(x)
             chosen, weights = self.route(
                 parts.router(x), parts.config, parts.choice_bias, parts.scales
@@ -272,11 +265,11 @@ class TorchOps:
 
     def route(
         self,
-        logits: torch.Tensor,
+        logits: Tensor,
         config: ExpertsConfig,
-        choice_bias: torch.Tensor | None,
-        scales: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        choice_bias: Tensor | None,
+        scales: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
         """Experts and their weights, see :func:`~aleator.models.layers.routing.route`.
 
         ``scales`` [experts] multiply the weights.
@@ -284,11 +277,11 @@ class TorchOps:
         chosen, weights = route(logits.float(), config, choice_bias)
         return chosen, weights if scales is None else weights * scales[chosen]
 
-    def mixture(self, parts: Mixture[Linear, torch.Tensor], gate_up: Chosen, down: Chosen) -> Mixed:
+    def mixture(self, parts: Mixture[Linear, Tensor], gate_up: Chosen, down: Chosen) -> Mixed:
         """A function that computes and adds a mixture's experts; ``gate_up`` and ``down`` have all matrices."""
         shared = parts.shared
 
-        def mixed(x: torch.Tensor, norm: Norm, routed: Routed, residual: Residual) -> torch.Tensor:
+        def mixed(x: Tensor, norm: Norm, routed: Routed, residual: Residual) -> Tensor:
             x, chosen, weights = norm(x), routed.chosen, routed.weights.to(x)
             taken, of_shared, own = x[:, None].expand(-1, chosen.shape[1], -1), None, None
             if parts.config.weighs_input:
@@ -306,11 +299,11 @@ class TorchOps:
 
     def combine(
         self,
-        given: torch.Tensor,
-        weights: torch.Tensor | None,
-        shared: torch.Tensor | None,
-        shared_weight: torch.Tensor | None,
-    ) -> torch.Tensor:
+        given: Tensor,
+        weights: Tensor | None,
+        shared: Tensor | None,
+        shared_weight: Tensor | None,
+    ) -> Tensor:
         """The sum of the experts' outputs, [T, n_used, n] -> [T, n].
 
         ``weights`` [T, n_used] and ``shared_weight`` [T] multiply the outputs of the chosen experts and of the
@@ -323,12 +316,12 @@ class TorchOps:
 
     def convolve(
         self,
-        x: torch.Tensor,
-        parts: Stateful[Linear, torch.Tensor],
+        x: Tensor,
+        parts: Stateful[Linear, Tensor],
         batch: Pass,
         activated: bool = True,
-        gates: tuple[torch.Tensor, torch.Tensor] | None = None,
-    ) -> torch.Tensor:
+        gates: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:
         """A convolution over time, see :func:`~aleator.models.layers.scans.convolve`.
 
         ``gates`` multiply x [T, n] and the result; they are parts of one tensor with x.
@@ -338,7 +331,7 @@ class TorchOps:
         y = scans.convolve(x, *of, batch.states, parts.index, activated)
         return y if gates is None else gates[1] * y
 
-    def scan(self, of: Scanned, parts: Spaces, batch: Pass) -> torch.Tensor:
+    def scan(self, of: Scanned, parts: Spaces, batch: Pass) -> Tensor:
         """The selective scan: ``(y + d u) * silu(gate)`` [T, D].
 
         Time steps are softplus(steps); with one decay per head, max(softplus(steps + bias), ``least_step``).
@@ -354,9 +347,7 @@ class TorchOps:
         y = scans.scan(u, dt, parts.a, b, c, batch.states, parts.index)
         return (y + d * u) * F.silu(gate.float())
 
-    def delta_scan(
-        self, of: Deltas, parts: DeltaNet[Linear, torch.Tensor], batch: Pass
-    ) -> torch.Tensor:
+    def delta_scan(self, of: Deltas, parts: DeltaNet[Linear, Tensor], batch: Pass) -> Tensor:
         """The delta rule, see :func:`~aleator.models.layers.scans.delta_scan`, [T, H, Dv].
 
         Updates are multiplied by the sigmoid of beta, the state by e^(a softplus(decay + bias)).
@@ -373,7 +364,7 @@ class TorchOps:
         stays = torch.exp(F.softplus(decay + parts.time_bias) * a).view(*beta.shape, -1)
         return scans.delta_scan(q, k, v, torch.sigmoid(beta), stays, batch.states, parts.index)
 
-    def unit_length(self, x: torch.Tensor, size: int, eps: float, queries: int) -> torch.Tensor:
+    def unit_length(self, x: Tensor, size: int, eps: float, queries: int) -> Tensor:
         """Parts [T, n * size] divided by their length, the first ``queries`` parts also by sqrt(size)."""
         parts = x.view(len(x), -1, size)
         unit = parts * torch.rsqrt((parts * parts).sum(-1, keepdim=True) + eps)
@@ -383,9 +374,9 @@ class TorchOps:
     def part_norm(
         self,
         size: int,
-        weight: torch.Tensor,
+        weight: Tensor,
         eps: float,
-        gate: torch.Tensor | None = None,
+        gate: Tensor | None = None,
         kind: str = "silu",
     ) -> Norm:
         """A norm of parts of rows [T, parts * size], times f(gate): "silu", or "sigmoid".
@@ -393,7 +384,7 @@ class TorchOps:
         ``weight``: [size], for all parts, or [parts * size].
         """
 
-        def normed(x: torch.Tensor) -> torch.Tensor:
+        def normed(x: Tensor) -> Tensor:
             parts = x.view(len(x), x.shape[1] // size, size)
             y = (F.rms_norm(parts, (size,), None, eps) * weight.view(-1, size)).flatten(1)
             if gate is None:

@@ -9,30 +9,23 @@ from typing import Generic, TypeVar, cast
 
 import torch
 
+from aleator.models.layers import recurrent_parts
 from aleator.models.layers.feed_forward import FeedForwardAfterState
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import Norm, as_it_is
 from aleator.models.layers.operands import Activations, Residual
 from aleator.models.layers.passes import Pass
-from aleator.models.layers.recurrent_parts import (
-    DeltaNet,
-    HeadSpace,
-    ShortConvolution,
-    Stateful,
-    StateSpace,
-    stateful,
-)
 from aleator.models.layers.scans import Deltas, Scanned
 
-P = TypeVar("P", bound=Stateful[Linear, torch.Tensor])
+P = TypeVar("P", bound=recurrent_parts.Stateful[Linear, torch.Tensor])
 
 
 class StatefulLayer(Generic[P]):
     """A :class:`Layer` that computes with ``parts`` and leaves the states of all T tokens."""
 
     def __init__(self, weights: LayerWeights, index: int) -> None:
-        parts = self.parts = cast("P", stateful(weights, index))
+        parts = self.parts = cast("P", recurrent_parts.stateful(weights, index))
         self.ops, self.eps = weights.ops, weights.config.rms_eps
         self.residual_scale = weights.config.residual_scale
         self.norm = self.ops.norm(weights.architecture.norm, parts.norm, self.eps)
@@ -50,7 +43,7 @@ class StatefulLayer(Generic[P]):
         return self.following(self.ops.product(self.parts.output, y, norm, residual=residual))
 
 
-class MambaLayer(StatefulLayer[StateSpace[Linear, torch.Tensor]]):
+class MambaLayer(StatefulLayer[recurrent_parts.StateSpace[Linear, torch.Tensor]]):
     """A selective state space (Gu and Dao 2023, arXiv:2312.00752).
 
     Projection, convolution over time, selective scan, gate, projection.
@@ -81,7 +74,7 @@ class MambaLayer(StatefulLayer[StateSpace[Linear, torch.Tensor]]):
         return self.added(x, ops.scan(Scanned(u, steps, b, c, gate), tensors, batch), rows)
 
 
-class HeadSpaceLayer(StatefulLayer[HeadSpace[Linear, torch.Tensor]]):
+class HeadSpaceLayer(StatefulLayer[recurrent_parts.HeadSpace[Linear, torch.Tensor]]):
     """A state space whose heads have one decay each (Dao and Gu 2024, arXiv:2405.21060).
 
     Projection, convolution over time, scan, gate, norm, projection.
@@ -114,7 +107,7 @@ class HeadSpaceLayer(StatefulLayer[HeadSpace[Linear, torch.Tensor]]):
         return self.ops.product(parts.output, y, norm, residual=residual)
 
 
-class ShortConvolutionLayer(StatefulLayer[ShortConvolution[Linear, torch.Tensor]]):
+class ShortConvolutionLayer(StatefulLayer[recurrent_parts.ShortConvolution[Linear, torch.Tensor]]):
     """``output(C * conv(B * x))`` (lfm2)."""
 
     def __call__(self, x: Activations, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
@@ -124,7 +117,7 @@ class ShortConvolutionLayer(StatefulLayer[ShortConvolution[Linear, torch.Tensor]
         return self.added(x, self.ops.convolve(values, parts, batch, False, (b, c)), rows)
 
 
-class DeltaNetLayer(StatefulLayer[DeltaNet[Linear, torch.Tensor]]):
+class DeltaNetLayer(StatefulLayer[recurrent_parts.DeltaNet[Linear, torch.Tensor]]):
     """A gated delta net (Yang et al. 2024, arXiv:2412.06464).
 
     Projections, convolution over time, delta rule, gated norm, projection.

@@ -15,12 +15,10 @@ import math
 from decimal import Context, Decimal
 
 import numpy as np
-import numpy.typing as npt
 
 import aleator._native as _native
+from aleator.core.arrays import Doubles, Floats, Int32s, Int64s
 from aleator.models.config import RopeConfig
-
-Doubles = npt.NDArray[np.float64]
 
 _EXACT = Context(prec=50)
 
@@ -122,7 +120,7 @@ class Rotation:
     def __init__(
         self,
         rope: RopeConfig,
-        divisors: npt.NDArray[np.float64] | None = None,
+        divisors: Doubles | None = None,
         n_ctx: int = 0,
     ) -> None:
         """Compute the frequencies, see :func:`frequencies`."""
@@ -130,15 +128,13 @@ class Rotation:
         self.dim, self.offset = rope.dim, rope.offset
         self.interleaved = rope.style == "norm"
 
-    def angles(self, positions: npt.NDArray[np.int32], magnitude: float) -> npt.NDArray[np.float32]:
+    def angles(self, positions: Int32s, magnitude: float) -> Floats:
         """Cosine and sine of each pair's angle times ``magnitude``: float32 [n, dim / 2, 2]."""
         made = np.empty((len(positions), len(self.frequencies), 2), np.float32)
         _native.rotary_angles(self.frequencies, positions, magnitude, made)
         return made
 
-    def shift(
-        self, keys: npt.NDArray[np.float32], deltas: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.float32]:
+    def shift(self, keys: Floats, deltas: Int64s) -> Floats:
         """Rotate stored keys [n, G, head_dim] further by ``deltas`` [n], in place.
 
         Their lengths stay, as they already include the magnitude.

@@ -12,16 +12,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from aleator.core.arrays import Bytes, Floats, Int64s
 from aleator.core.errors import UnsupportedModel
 from aleator.core.records import dataclass
 from aleator.models import refused
 from aleator.models.files.fields import MAX_WIDTH, Fields
 from aleator.models.files.tensor_types import FLOAT_TYPES, StoredTensor
 from aleator.models.prequantised.matrix_parts import (
-    Bytes,
-    Floats,
     Packed,
     Parts,
     apart,
@@ -198,9 +196,7 @@ def _without_zeros(parts: Parts) -> None:
         )
 
 
-def _columns(
-    parts: Parts, scheme: Scheme, shape: tuple[int, int]
-) -> Callable[[], NDArray[np.int64]]:
+def _columns(parts: Parts, scheme: Scheme, shape: tuple[int, int]) -> Callable[[], Int64s]:
     """Reads the group of each column: ``weight_g_idx``, or neighbours where that is missing or only -1."""
     n_in, last = shape[1], scheme.grid(shape)[1] - 1
     neighbours = np.arange(n_in) // scheme.spans(shape)[1]
@@ -208,7 +204,7 @@ def _columns(
         return lambda: neighbours
     parts.tensor("weight_g_idx", ("I32", "I64"), (n_in,))
 
-    def index() -> NDArray[np.int64]:
+    def index() -> Int64s:
         if (parts.integers("weight_g_idx", -1, last) == -1).all():
             return neighbours
         return parts.integers("weight_g_idx", 0, last)

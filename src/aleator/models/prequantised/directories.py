@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from aleator.core.arrays import Bytes, Floats, UInt32s
 from aleator.core.errors import UnsupportedModel
 from aleator.core.records import dataclass
 from aleator.models import refused
@@ -23,8 +23,6 @@ from aleator.models.files.fields import MAX_WIDTH, Fields
 from aleator.models.files.tensor_types import FLOAT_TYPES, StoredTensor
 from aleator.models.prequantised import compressed_tensors
 from aleator.models.prequantised.matrix_parts import (
-    Bytes,
-    Floats,
     Packed,
     Parts,
     apart,
@@ -90,7 +88,7 @@ def _awq(parts: Parts, given: Fields) -> Packed:
     scales = parts.tensor("scales", FLOAT_TYPES, (groups, n_out))
     stored = parts.tensor("qzeros", ("I32",), (groups, n_out // 8))
 
-    def columns(words: NDArray[np.uint32]) -> Bytes:
+    def columns(words: UInt32s) -> Bytes:
         turned = np.ascontiguousarray(words.view(np.uint8).T)
         nibbles = np.stack([turned & 15, turned >> 4], 1).reshape(-1, 8, len(words))
         return nibbles[:, _AWQ_ORDER].reshape(-1, len(words))

@@ -14,15 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aleator.core.arrays import Bytes, Floats, Int32s, Int64s
 from aleator.core.errors import FileFormatError
 from aleator.core.records import dataclass
 from aleator.models.files.fields import MAX_WIDTH, Fields
 from aleator.models.files.tensor_types import FLOAT_TYPES, StoredTensor, frozen
 
-Bytes = NDArray[np.uint8]
-Floats = NDArray[np.float32]
 Steps = NDArray[np.int8] | NDArray[np.int16]
-Order = NDArray[np.int32]
 
 _AT_ONCE = 1 << 22
 """Numbers that are taken apart at a time."""
@@ -81,7 +79,7 @@ class Parts:
             raise self.error(end, "holds NaN: the file is damaged, or its training diverged")
         return made
 
-    def integers(self, end: str, low: int, high: int) -> NDArray[np.int64]:
+    def integers(self, end: str, low: int, high: int) -> Int64s:
         """The elements of a tensor of I32 or I64, which must be in ``[low, high]``."""
         tensor = self.tensor(end, ("I32", "I64"))
         made = array(tensor, "<i4" if tensor.type == "I32" else "<i8").astype(np.int64)
@@ -131,7 +129,7 @@ def halves(pairs: Bytes) -> Bytes:
 
 
 def grouped(
-    pairs: Callable[[slice], Bytes], scales: Floats, zeros: Bytes, group: NDArray[np.int64]
+    pairs: Callable[[slice], Bytes], scales: Floats, zeros: Bytes, group: Int64s
 ) -> StoredTensor:
     """The matrix scale * (code - zero) [n_out, n_in].
 
@@ -166,9 +164,7 @@ def grouped(
     return frozen("Q4_0" if symmetric else "Q5_0", (n_out, n_in), blocks, order)
 
 
-def of_bytes(
-    steps: Callable[[slice], Steps], scales: Floats, group: NDArray[np.int64]
-) -> StoredTensor:
+def of_bytes(steps: Callable[[slice], Steps], scales: Floats, group: Int64s) -> StoredTensor:
     """The matrix scale * step [n_out, n_in]: Q8_0 where all steps are of eight bits.
 
     Args:
@@ -200,12 +196,12 @@ def _some_rows(n_out: int, n_in: int) -> list[slice]:
     return [slice(first, min(first + step, n_out)) for first in range(0, n_out, step)]
 
 
-def _in_blocks(group: NDArray[np.int64]) -> bool:
+def _in_blocks(group: Int64s) -> bool:
     """Whether columns that share a block are of one group."""
     return bool((group.reshape(-1, 32) == group[::32, None]).all())
 
 
-def _in_order(group: NDArray[np.int64]) -> tuple[Order | None, NDArray[np.int64]]:
+def _in_order(group: Int64s) -> tuple[Int32s | None, Int64s]:
     """The order of columns in which alone blocks can have their groups, and these so; None: as they are."""
     if len(group) % 32 == 0 and not _in_blocks(group):
         order = np.argsort(group, kind="stable").astype(np.int32)
@@ -214,7 +210,7 @@ def _in_order(group: NDArray[np.int64]) -> tuple[Order | None, NDArray[np.int64]
     return None, group
 
 
-def _half_scales(scales: Floats, group: NDArray[np.int64]) -> NDArray[np.float16] | None:
+def _half_scales(scales: Floats, group: Int64s) -> NDArray[np.float16] | None:
     """Float16 scales of the blocks [n_out, n_in / 32]; None where blocks cannot have the groups or scales."""
     if len(group) % 32 or not _in_blocks(group):
         return None
@@ -223,9 +219,7 @@ def _half_scales(scales: Floats, group: NDArray[np.int64]) -> NDArray[np.float16
     return half[:, group[::32]] if np.array_equal(half.astype(np.float32), scales) else None
 
 
-def _widened(
-    steps: Callable[[slice], Steps], scales: Floats, group: NDArray[np.int64]
-) -> StoredTensor:
+def _widened(steps: Callable[[slice], Steps], scales: Floats, group: Int64s) -> StoredTensor:
     """The matrix in floats.
 
     Groups that blocks cannot have are rounded as GPTQ's own product is, other scales not at all.
@@ -280,7 +274,7 @@ _FLOAT4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
 """What codes of FP4 (e2m1) without the sign stand for."""
 
 
-def float4(pairs: Bytes, scales: Floats, group: NDArray[np.int64]) -> StoredTensor:
+def float4(pairs: Bytes, scales: Floats, group: Int64s) -> StoredTensor:
     """The matrix scale * number in F32; ``scales`` are [n_out, groups], ``group`` that of each column."""
     numbers = np.concatenate([_FLOAT4, -_FLOAT4])
     made = np.empty((len(scales), len(group)), np.float32)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import count
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from aleator.core import host
+from aleator.core.arrays import Doubles
 from aleator.core.errors import ParameterError
 from aleator.device.arguments import ChainOptions
 from aleator.device.backends.backend import Backend, Launches
@@ -352,7 +351,7 @@ class TorchBackend(Backend):
 
 def _remembered(
     chain: SamplerChain, here: Sequence[PlacedSampler]
-) -> dict[tuple[str, int], dict[str, NDArray[np.float64]]]:
+) -> dict[tuple[str, int], dict[str, Doubles]]:
     """What adaptive samplers on the device take over, by name and ordinal; refused where one cannot."""
     found = {}
     for index, (sampler, place) in enumerate(here):

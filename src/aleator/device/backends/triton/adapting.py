@@ -6,17 +6,7 @@ import triton
 import triton.language as tl
 
 from aleator.core import contract
-from aleator.device.backends.triton import lists
-from aleator.device.backends.triton.numerics import (
-    LOG2_E,
-    NOTHING,
-    canonical,
-    exp2_double,
-    key_id,
-    log2_double,
-    log2_q32,
-    sort_descending,
-)
+from aleator.device.backends.triton import lists, numerics
 from aleator.device.backends.triton.places import draw_and_move, uniform
 
 PEAK, SLOPE = tl.constexpr(contract.ADAPTIVE_PEAK), tl.constexpr(contract.ADAPTIVE_SLOPE)
@@ -33,11 +23,11 @@ def adaptive_p(place, row, keys, alive, temperature, position, states, SIZE: tl.
     w = lists.weights_of(keys, alive, temperature)
     mass = tl.maximum(tl.sum(w, axis=0), 1)
     p = (w.to(tl.float64) / mass.to(tl.float64)).to(tl.float32)
-    ids = key_id(keys)
+    ids = numerics.key_id(keys)
     if target >= 0:
         # Lost: the temperature before it is too small, which is an error on the host.
         z = tl.where(alive, lists.logits_of(keys, temperature), float("-inf"))
-        z = canonical(z, tl.max(z, axis=0) == float("inf"), True)
+        z = numerics.canonical(z, tl.max(z, axis=0) == float("inf"), True)
         lost = lists.size_of(z > float("-inf")) != lists.size_of(alive)
         wanted = tl.minimum(tl.maximum(2 * target - total / weight, 0.0), 1.0).to(tl.float32)
         distance = tl.div_rn(tl.abs(p - wanted), tl.full([SIZE], SPREAD, tl.float32))
@@ -68,12 +58,12 @@ def zipf_exponent(keys, alive, temperature, m, SIZE: tl.constexpr):
     """Numerator and denominator of the paper's s; both are 0 if there is nothing to sum."""
     n = lists.size_of(alive)
     at = tl.arange(0, SIZE)
-    keys = sort_descending(tl.where(alive, keys, NOTHING), SIZE)
+    keys = numerics.sort_descending(tl.where(alive, keys, numerics.NOTHING), SIZE)
     w = lists.weights_of(keys, at < n, temperature)
-    logs = log2_q32(tl.maximum(w, 1).to(tl.uint64))
+    logs = numerics.log2_q32(tl.maximum(w, 1).to(tl.uint64))
     after = tl.minimum(at + 1, SIZE - 1)
     fall = logs - tl.gather(logs, after, 0)
-    ranks = log2_q32((at + 1).to(tl.uint64))
+    ranks = numerics.log2_q32((at + 1).to(tl.uint64))
     t = tl.gather(ranks, after, 0) - ranks
     inside = at < tl.minimum(n, m) - 1
     inside = lists.keep_run(inside, tl.gather(w, after, 0) > 0)
@@ -92,15 +82,15 @@ def mirostat(place, row, keys, alive, temperature, position, states, n_vocab, SI
     numerator, denominator = zipf_exponent(keys, alive, temperature, tl.load(place.m + row), SIZE)
     known = denominator > 0
     s = tl.where(known, numerator / tl.where(known, denominator, one), one)
-    vocabulary = log2_double((tl.zeros([], tl.int32) + n_vocab).to(tl.float64))
-    share = vocabulary / tl.full([], LOG2_E, tl.float64)
+    vocabulary = numerics.log2_double((tl.zeros([], tl.int32) + n_vocab).to(tl.float64))
+    share = vocabulary / tl.full([], numerics.LOG2_E, tl.float64)
     near = tl.abs(s - one) < NEAR
     e = tl.where(near, one, s - one)
-    rest = tl.abs(one - exp2_double(-e * vocabulary))
-    rest = log2_double(tl.where(rest > 0, rest, one))
-    log = log2_double(tl.where(near, tl.where(vocabulary > 0, share, one), tl.abs(e)))
+    rest = tl.abs(one - numerics.exp2_double(-e * vocabulary))
+    rest = numerics.log2_double(tl.where(rest > 0, rest, one))
+    log = numerics.log2_double(tl.where(near, tl.where(vocabulary > 0, share, one), tl.abs(e)))
     log_k = tl.where(near, mu - log, log + mu - rest) / tl.where(s > 0, s, one)
-    k = exp2_double(tl.minimum(tl.maximum(log_k, -1.0), 40.0))
+    k = numerics.exp2_double(tl.minimum(tl.maximum(log_k, -1.0), 40.0))
     k = tl.maximum(tl.floor(k).to(tl.int64), 1)
     k = tl.where(s < FLAT, tl.full([], 1 << 62, tl.int64), k)
     alive = lists.keep_first(alive, tl.where(known, k, 1))

@@ -10,27 +10,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from aleator.device.backends.triton import lists
+from aleator.device.backends.triton import lists, numerics
 from aleator.device.backends.triton.layout import Source
-from aleator.device.backends.triton.numerics import (
-    BEYOND,
-    NOTHING,
-    canonical,
-    least_kept,
-    logit_weight,
-    order_key,
-    ordered,
-    probability_weight,
-)
 from aleator.device.backends.triton.sparse import bit_of
-from aleator.device.backends.triton.tiles import (
-    LEAST,
-    STEP,
-    TILE,
-    WIDTH,
-    list_tiles,
-    nth_delegate,
-)
+from aleator.device.backends.triton.tiles import LEAST, STEP, TILE, WIDTH, list_tiles, nth_delegate
 
 LOGITS, PADDED, PROBABILITIES = (tl.constexpr(i) for i in range(3))
 """What a row holds: logits; logits of which masked ones stand last in the order; probabilities."""
@@ -85,9 +68,9 @@ def at_infinity(delegates, infinite):
 def measure(z, top, c, KIND: tl.constexpr):
     """Q40 weights of canonical values; ``c`` is the scale of logits."""
     if KIND == PROBABILITIES:
-        return probability_weight(z)
+        return numerics.probability_weight(z)
     else:
-        return logit_weight(z, top, c)
+        return numerics.logit_weight(z, top, c)
 
 
 @triton.jit
@@ -114,7 +97,7 @@ def block_of(
     there = tl.reshape(there, [TILES * TILE])
     token = tl.reshape(token, [TILES * TILE])
     x = tl.load(source.logits + token, mask=there, other=float("-inf")).to(tl.float32)
-    z = canonical(x, source.infinite, KIND != PROBABILITIES)
+    z = numerics.canonical(x, source.infinite, KIND != PROBABILITIES)
     if H > 0:
         z = tl.where(bit_of(source.words, token, there), z, float("-inf"))
         tiled = (n_selected + TILES - 1) // TILES * TILES
@@ -137,7 +120,7 @@ def gather(
     tl.debug_barrier()
     for first in range(0, steps_of(n_selected, H, TILES), TILES):
         z, token, there = block_of(source, first, n_selected, KIND, H, TILES)
-        keys = order_key(z, token)
+        keys = numerics.order_key(z, token)
         keep = there & (keys >= floor)
         place = count + tl.cumsum(keep.to(tl.int32), axis=0) - 1
         tl.store(out + place, keys, mask=keep & (place < capacity))
@@ -165,7 +148,7 @@ def unit_of(i):
 @triton.jit
 def nth_key(keys, n):
     """A key that ``n`` keys of a block reach, and no more; three counts in one sum."""
-    found = tl.full([], NOTHING, tl.int64)
+    found = tl.full([], numerics.NOTHING, tl.int64)
     reached = tl.zeros([], tl.int64)  # how many there are at or above ``found``
     i = tl.zeros([], tl.int32)
     while (i < KEY_STEPS) & (reached != n):
@@ -194,7 +177,7 @@ def _reached(
     Bisection finds the value.  Tiles are in the order of tokens, so one more pass finds the token among those
     of equal value; a table is not, so with one the bisection goes on.
     """
-    found = tl.full([], NOTHING, tl.int64)
+    found = tl.full([], numerics.NOTHING, tl.int64)
     above = tl.zeros([], tl.int64)  # of what stands before all keys of the value found
     for i in range(VALUE_STEPS if H == 0 else KEY_STEPS):
         unit = unit_of(i)
@@ -203,7 +186,7 @@ def _reached(
         three = tl.zeros([WIDTH], tl.int64)
         for first in range(0, steps_of(n_selected, H), STEP):
             z, token, there = block_of(source, first, n_selected, KIND, H)
-            keys = order_key(z, token)
+            keys = numerics.order_key(z, token)
             w = _counted(z, there, source.top, c, BY_MASS, KIND)
             one += tl.where(keys >= found + unit, w, 0)
             two += tl.where(keys >= found + unit + unit, w, 0)
@@ -218,12 +201,12 @@ def _reached(
         best = tl.full([], 0x7FFFFFFF, tl.int32)
         for first in range(0, steps_of(n_selected, H), STEP):
             z, token, there = block_of(source, first, n_selected, KIND, H)
-            w = _counted(z, there & (ordered(z) == value), source.top, c, BY_MASS, KIND)
+            w = _counted(z, there & (numerics.ordered(z) == value), source.top, c, BY_MASS, KIND)
             ends = (w > 0) & (above + tl.cumsum(w, axis=0) >= wanted)
             best = tl.minimum(best, tl.min(tl.where(ends, token, 0x7FFFFFFF), axis=0))
             above += tl.sum(w, axis=0)
         key = (value.to(tl.int64) << 32) | (0xFFFFFFFF - best.to(tl.int64))
-        found = tl.where(value == -2147483648, NOTHING, key)
+        found = tl.where(value == -2147483648, numerics.NOTHING, key)
     return found
 
 
@@ -251,7 +234,7 @@ def keep_mass(source, n_selected, c, wanted, KIND: tl.constexpr, H: tl.constexpr
 @triton.jit
 def keep_near(top, bound, KIND: tl.constexpr):
     """A key at or before which all values within ``bound`` of the largest stand, or of at least ``bound``."""
-    return least_kept(top, bound, KIND != PROBABILITIES) << 32
+    return numerics.least_kept(top, bound, KIND != PROBABILITIES) << 32
 
 
 @triton.jit
@@ -261,7 +244,7 @@ def keep_through(source, n_selected, c, last, KIND: tl.constexpr, H: tl.constexp
     count = tl.zeros([WIDTH], tl.int64)
     for first in range(0, steps_of(n_selected, H), STEP):
         z, token, there = block_of(source, first, n_selected, KIND, H)
-        keep = there & (order_key(z, token) >= last)
+        keep = there & (numerics.order_key(z, token) >= last)
         mass += tl.where(keep, measure(z, source.top, c, KIND), 0)
         count += keep.to(tl.int64)
     return tl.sum(mass, axis=0), tl.sum(count, axis=0)
@@ -274,7 +257,7 @@ def tiles_of_first(source, delegates, n, quota, n_tiles, BLOCK_T: tl.constexpr):
     All tiles if ``n`` is more than there are.  Of those whose delegates are the n-th, only so many as ``quota``
     leaves.
     """
-    order, inside = ordered(delegates), tl.arange(0, BLOCK_T) < n_tiles
+    order, inside = numerics.ordered(delegates), tl.arange(0, BLOCK_T) < n_tiles
     least, n_selected, room = tl.full([], LEAST, tl.int32), quota, quota
     if n == 1:
         least = tl.max(order, axis=0)
@@ -309,7 +292,7 @@ def first_keys(
         )
     if count > SIZE:
         at = tl.arange(0, CAP)
-        keys = tl.load(buffer + at, mask=at < count, other=NOTHING)
+        keys = tl.load(buffer + at, mask=at < count, other=numerics.NOTHING)
         keep = keys >= nth_key(keys, n)
         tl.debug_barrier()
         place = tl.cumsum(keep.to(tl.int32), axis=0) - 1
@@ -378,7 +361,7 @@ def draw(
     if ready == 0:
         for first in range(0, n_selected, STEP):
             z, token, there = block_of(source, first, n_selected, KIND, H)
-            keep = there & (order_key(z, token) >= last)
+            keep = there & (numerics.order_key(z, token) >= last)
             w = tl.where(keep, measure(z, source.top, c, KIND), 0)
             tl.store(masses + first // STEP, tl.sum(w, axis=0))
     if H > 0:
@@ -394,7 +377,7 @@ def draw(
     group = tl.min(tl.where(tl.cumsum(each, axis=0) > target, g, BLOCK_G - 1), axis=0)
     rest = target - tl.sum(tl.where(g < group, each, 0), axis=0)
     z, token, there = block_of(source, group * STEP, n_selected, KIND, H)
-    keep = there & (order_key(z, token) >= last)
+    keep = there & (numerics.order_key(z, token) >= last)
     w = tl.where(keep, measure(z, source.top, c, KIND), 0)
     if H > 0:
         for first in range(0, H, WIDTH):
@@ -403,7 +386,7 @@ def draw(
         tl.debug_barrier()
         w += tl.load(own + j)
     passed = (tl.cumsum(w, axis=0) > rest) & (w > 0)  # slots without a tile look like tile 0
-    passed = tl.where(passed, token.to(tl.int64), BEYOND)
+    passed = tl.where(passed, token.to(tl.int64), numerics.BEYOND)
     return tl.min(passed, axis=0)
 
 
@@ -413,8 +396,8 @@ def table_block(source, first, c, last, H: tl.constexpr):
     at = first + tl.arange(0, WIDTH)
     token = tl.load(source.table_ids + at, mask=at < H, other=0)
     z = tl.load(source.table_logits + at, mask=at < H, other=float("-inf"))
-    keep = (z > float("-inf")) & (order_key(z, token) >= last)
-    return token, logit_weight(z, source.top, c), keep
+    keep = (z > float("-inf")) & (numerics.order_key(z, token) >= last)
+    return token, numerics.logit_weight(z, source.top, c), keep
 
 
 @triton.jit
@@ -422,6 +405,6 @@ def table_mass(source, c, H: tl.constexpr):
     """The mass of the table."""
     mass = tl.zeros([WIDTH], tl.int64)
     for first in range(0, H, WIDTH):
-        _, w, keep = table_block(source, first, c, NOTHING, H)
+        _, w, keep = table_block(source, first, c, numerics.NOTHING, H)
         mass += tl.where(keep, w, 0)
     return tl.sum(mass, axis=0)

@@ -12,7 +12,8 @@ import triton
 import triton.language as tl
 
 from aleator.core.contract import PURPOSE_SHIFT, Purpose
-from aleator.device.backends.triton import candidates
+from aleator.device.backends.triton import candidates, numerics
+from aleator.device.backends.triton import top_k_top_p_list as lists
 from aleator.device.backends.triton.candidates import (
     PROBABILITIES,
     delegates_of,
@@ -25,31 +26,7 @@ from aleator.device.backends.triton.candidates import (
     store_masses,
     tiles_of_first,
 )
-from aleator.device.backends.triton.numerics import (
-    BEYOND,
-    NOTHING,
-    SCALE,
-    canonical,
-    ceil_product,
-    key_id,
-    log_nearest,
-    order_key,
-    philox_uniform,
-    value_of,
-)
 from aleator.device.backends.triton.tiles import TILE, WIDTH, choose_tiles
-from aleator.device.backends.triton.top_k_top_p_list import (
-    DRAW,
-    LIST,
-    RACE,
-    emit,
-    list_by_id,
-    long_list,
-    sort_long,
-    sorted_list,
-    total_of,
-    winner_at,
-)
 
 FIRST_WINDOW = tl.constexpr(256)  # tiles in which a nucleus is looked for first
 DIST_STREAM = tl.constexpr(Purpose.DIST << PURPOSE_SHIFT)  # ordinal 0, completion 0
@@ -86,7 +63,7 @@ def row_masses(
         tiles = work.tiles + row * n_tiles
         source = plain_source(logits.data + row * logits.stride, tiles, n_vocab, top, infinite)
         masses = work.masses + row * n_groups
-        store_masses(source, maxima, masses, SCALE, n_tiles, n_groups, KIND, 0, TILES)
+        store_masses(source, maxima, masses, numerics.SCALE, n_tiles, n_groups, KIND, 0, TILES)
 
 
 @triton.jit
@@ -105,7 +82,7 @@ def last_near(m, top, KIND: tl.constexpr):
     if KIND == PROBABILITIES:
         return keep_near(top, m.to(tl.float64) * top.to(tl.float64), KIND)  # exact
     else:
-        return keep_near(top, log_nearest(tl.where((m > 0.0) & (m < 1.0), m, 0.5)), KIND)
+        return keep_near(top, numerics.log_nearest(tl.where((m > 0.0) & (m < 1.0), m, 0.5)), KIND)
 
 
 @triton.jit
@@ -126,7 +103,7 @@ def choose(
     buffer = work.buffers + row * CAP_LARGE
     if is_bad(top, p, m, KIND):
         tl.store(out.tokens + row, -1)
-        tl.store(work.last + row, BEYOND)
+        tl.store(work.last + row, numerics.BEYOND)
         tl.atomic_add(work.paths + AT_REFUSED, 1)
     else:
         nucleus = (p > 0.0) & (p < 1.0)
@@ -136,19 +113,21 @@ def choose(
         tile = tl.min(tl.where(delegates == top, t, BLOCK_T), axis=0)
         ids = tile * TILE + tl.arange(0, TILE)
         x = tl.load(x_row + ids, mask=ids < n_vocab, other=0.0).to(tl.float32)
-        x = tl.where(ids < n_vocab, canonical(x, infinite, KIND != PROBABILITIES), float("-inf"))
+        x = tl.where(
+            ids < n_vocab, numerics.canonical(x, infinite, KIND != PROBABILITIES), float("-inf")
+        )
         argmax = tl.min(tl.where(x == top, ids, 0x7FFFFFFF), axis=0).to(tl.int64)
-        first_key = order_key(top, argmax)
+        first_key = numerics.order_key(top, argmax)
         token = argmax
         last = first_key
         if (NEED_LIST == 0) | ((NEED_LIST == 1) & single):  # a set of its own
             tl.atomic_add(work.paths + AT_ARGMAX, 1)
         else:
-            limit_key = tl.full([], NOTHING, tl.int64)
+            limit_key = tl.full([], numerics.NOTHING, tl.int64)
             if (m > 0.0) & (m < 1.0):
                 limit_key = last_near(m, top, KIND)
             limit_key = tl.where(single, first_key, limit_key)
-            best = tl.full([], NOTHING, tl.int64)
+            best = tl.full([], numerics.NOTHING, tl.int64)
             if acts | nucleus | single:
                 # In order.  Tiles that surely hold the top k, or in which a nucleus is likely.
                 window = tl.minimum(tl.maximum(filters.guess, FIRST_WINDOW), n_tiles)
@@ -161,31 +140,33 @@ def choose(
                 count = gather(source, n_selected, floor_key, buffer, CAP_LARGE, KIND, 0)
                 complete = (count == n_vocab) | ((acts == 0) & (nucleus == 0))
                 reached = count < 0
-                last = tl.full([], NOTHING, tl.int64)
+                last = tl.full([], numerics.NOTHING, tl.int64)
                 if count <= CAP_SMALL:
-                    last, reached, best = sorted_list(
+                    last, reached, best = lists.sorted_list(
                         buffer, count, k, p, acts, nucleus, certain, single, complete, limit_key, top,
                         best, row, n_vocab, n_groups, work, noise, out, MODE, KIND, BLOCK_G, CAP_SMALL,
                     )  # fmt: skip
                 else:
                     if count <= CAP_LARGE:
-                        last, reached, best = sorted_list(
+                        last, reached, best = lists.sorted_list(
                             buffer, count, k, p, acts, nucleus, certain, single, complete, limit_key, top,
                             best, row, n_vocab, n_groups, work, noise, out, MODE, KIND, BLOCK_G, CAP_LARGE,
                     )  # fmt: skip
-                if MODE == RACE:
-                    if reached & (best != BEYOND):
-                        token = key_id(tl.load(buffer + winner_at(best)))
+                if MODE == lists.RACE:
+                    if reached & (best != numerics.BEYOND):
+                        token = numerics.key_id(tl.load(buffer + lists.winner_at(best)))
                 path = tl.where(acts, AT_TOP_K, tl.where(nucleus, AT_WINDOW, AT_ARGMAX))
                 tl.atomic_add(work.paths + tl.where(reached, path, AT_BISECTION), 1)
                 if reached == 0:
                     # Read again, like the delegates: lists leave no registers for what comes after them.
-                    total = total_of(work, row, n_groups, KIND, BLOCK_G)
-                    last = tl.full([], NOTHING, tl.int64)
+                    total = lists.total_of(work, row, n_groups, KIND, BLOCK_G)
+                    last = tl.full([], numerics.NOTHING, tl.int64)
                     if acts:
                         last = keep_first(source, n_selected, k.to(tl.int64), KIND, 0)
                         if KIND != PROBABILITIES:
-                            total, _kept = keep_through(source, n_selected, SCALE, last, KIND, 0)
+                            total, _kept = keep_through(
+                                source, n_selected, numerics.SCALE, last, KIND, 0
+                            )
                     else:
                         each, _top, _infinite = delegates_of(
                             work.maxima + row * n_tiles, n_tiles, BLOCK_T
@@ -194,52 +175,52 @@ def choose(
                             each, n_tiles, float("-inf"), source.tiles, BLOCK_T
                         )
                     if nucleus:
-                        wanted = ceil_product(p, total)
-                        end = keep_mass(source, n_selected, SCALE, wanted, KIND, 0)
+                        wanted = numerics.ceil_product(p, total)
+                        end = keep_mass(source, n_selected, numerics.SCALE, wanted, KIND, 0)
                         last = tl.maximum(last, end)
                     last = tl.maximum(last, limit_key)
-                    if MODE == RACE or MODE == LIST:
+                    if MODE == lists.RACE or MODE == lists.LIST:
                         keys = work.long + row * 2 * n_vocab
                         count = gather(source, n_selected, last, keys, n_vocab, KIND, 0)
-                        keys += sort_long(keys, count, n_vocab)
-                        best = long_list(
+                        keys += lists.sort_long(keys, count, n_vocab)
+                        best = lists.long_list(
                             keys, count, certain, total, top, best, row, n_vocab, noise, out, MODE, KIND,
                         )  # fmt: skip
-                        if MODE == RACE:
-                            if best != BEYOND:
-                                token = key_id(tl.load(keys + winner_at(best)))
+                        if MODE == lists.RACE:
+                            if best != numerics.BEYOND:
+                                token = numerics.key_id(tl.load(keys + lists.winner_at(best)))
             else:
                 # By id: everything, or what min-p keeps.
                 tl.atomic_add(work.paths + tl.where(m > 0.0, AT_MIN_P, AT_ALL), 1)
                 last = limit_key
                 n_selected = n_tiles * 0
-                if (m > 0.0) | (MODE == DRAW):
-                    least = value_of((limit_key >> 32).to(tl.int32))
+                if (m > 0.0) | (MODE == lists.DRAW):
+                    least = numerics.value_of((limit_key >> 32).to(tl.int32))
                     least = tl.where(m > 0.0, least, float("-inf"))
                     n_selected = choose_tiles(delegates, n_tiles, least, source.tiles, BLOCK_T)
-                if MODE == RACE or MODE == LIST:
+                if MODE == lists.RACE or MODE == lists.LIST:
                     if m > 0.0:
-                        best, token = list_by_id(
-                            source, n_selected, last, total_of(work, row, n_groups, KIND, BLOCK_G), best,
+                        best, token = lists.list_by_id(
+                            source, n_selected, last, lists.total_of(work, row, n_groups, KIND, BLOCK_G), best,
                             token, row, n_vocab, noise, out, MODE, KIND,
                         )  # fmt: skip
                     else:
-                        if MODE == RACE:
+                        if MODE == lists.RACE:
                             best = tl.load(work.races + row)  # of emit_rows: position is id
-                            token = winner_at(best)
-            if MODE == RACE:
-                token = tl.where(best == BEYOND, -1, token)
-            if MODE == DRAW:
-                u = philox_uniform(
+                            token = lists.winner_at(best)
+            if MODE == lists.RACE:
+                token = tl.where(best == numerics.BEYOND, -1, token)
+            if MODE == lists.DRAW:
+                u = numerics.philox_uniform(
                     tl.zeros([], tl.int32), tl.load(noise.seeds + row), tl.load(noise.positions + row),
                     tl.full([], DIST_STREAM, tl.int64),
                 )  # fmt: skip
                 drawn = candidates.draw(
-                    source, n_selected, SCALE, last, u, False, work.masses + row * n_groups, buffer,
+                    source, n_selected, numerics.SCALE, last, u, False, work.masses + row * n_groups, buffer,
                     KIND, 0, BLOCK_G,
                 )  # fmt: skip
-                token = tl.where(drawn == BEYOND, argmax, drawn)
-        if MODE != LIST:
+                token = tl.where(drawn == numerics.BEYOND, argmax, drawn)
+        if MODE != lists.LIST:
             tl.store(out.tokens + row, token)
         tl.store(work.last + row, last)
 
@@ -259,12 +240,12 @@ def emit_rows(
             ids = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
             inside = ids < n_vocab
             x = tl.load(logits.data + row * logits.stride + ids, mask=inside, other=0.0)
-            z = canonical(x.to(tl.float32), infinite, KIND != PROBABILITIES)
-            best = emit(
-                ids, inside, ids, z, top, total_of(work, row, n_groups, KIND, BLOCK_G), False,
-                tl.full([], NOTHING, tl.int64), row, n_vocab, noise, out, MODE, KIND,
+            z = numerics.canonical(x.to(tl.float32), infinite, KIND != PROBABILITIES)
+            best = lists.emit(
+                ids, inside, ids, z, top, lists.total_of(work, row, n_groups, KIND, BLOCK_G), False,
+                tl.full([], numerics.NOTHING, tl.int64), row, n_vocab, noise, out, MODE, KIND,
             )  # fmt: skip
-            if MODE == RACE:
+            if MODE == lists.RACE:
                 tl.atomic_max(work.races + row, best)
 
 
@@ -276,8 +257,8 @@ def select(logits, work, selected, n_vocab, KIND: tl.constexpr):
     inside = ids < n_vocab
     x = tl.load(logits.data + row * logits.stride + ids, mask=inside, other=0.0).to(tl.float32)
     infinite = tl.load(work.tops + row) == float("inf")
-    z = canonical(x, infinite, KIND != PROBABILITIES)
-    keep = order_key(z, ids) >= tl.load(work.last + row)
+    z = numerics.canonical(x, infinite, KIND != PROBABILITIES)
+    keep = numerics.order_key(z, ids) >= tl.load(work.last + row)
     shown = tl.where(infinite, tl.where(z == 0.0, float("inf"), z), z)
     masked = 0.0 if KIND == PROBABILITIES else float("-inf")
     tl.store(selected + row * n_vocab + ids, tl.where(keep, shown, masked), mask=inside)

@@ -5,19 +5,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from aleator.device.backends.triton import numerics
 from aleator.device.backends.triton.candidates import PROBABILITIES, block_of, mass_of, measure
 from aleator.device.backends.triton.lists import in_order, keep_mass
-from aleator.device.backends.triton.numerics import (
-    BEYOND,
-    NOTHING,
-    ONE,
-    SCALE,
-    ceil_product,
-    key_id,
-    key_value,
-    order_key,
-    ordered,
-)
 from aleator.device.backends.triton.tiles import STEP, WIDTH
 
 NONE, RACE, LIST, DRAW = (tl.constexpr(i) for i in range(4))
@@ -36,7 +26,7 @@ def emit(
     """
     prob = z
     if KIND != PROBABILITIES:
-        w = measure(z, top, SCALE, KIND)
+        w = measure(z, top, numerics.SCALE, KIND)
         prob = tl.where(certain, 1.0, (w.to(tl.float64) / total.to(tl.float64)).to(tl.float32))
     if MODE == LIST:
         tl.store(out.ids + row * n_vocab + at, ids.to(tl.int64), mask=keep)
@@ -45,9 +35,9 @@ def emit(
         q = tl.load(noise.q + row * noise.stride + at, mask=keep, other=1.0)
         score = tl.div_rn(prob, tl.abs(q) + noise.eps)
         score = tl.where(prob > 0.0, score, -1.0)
-        packed = (ordered(score).to(tl.int64) << 32) | (0xFFFFFFFF - at.to(tl.int64))
-        packed = tl.where(q == q, packed, BEYOND)  # a NaN wins and invalidates the row
-        best = tl.maximum(best, tl.max(tl.where(keep, packed, NOTHING), axis=0))
+        packed = (numerics.ordered(score).to(tl.int64) << 32) | (0xFFFFFFFF - at.to(tl.int64))
+        packed = tl.where(q == q, packed, numerics.BEYOND)  # a NaN wins and invalidates the row
+        best = tl.maximum(best, tl.max(tl.where(keep, packed, numerics.NOTHING), axis=0))
     return best
 
 
@@ -55,7 +45,7 @@ def emit(
 def total_of(work, row, n_groups, KIND: tl.constexpr, BLOCK_G: tl.constexpr):
     """The mass of a row."""
     if KIND == PROBABILITIES:
-        return tl.full([], ONE, tl.int64)
+        return tl.full([], numerics.ONE, tl.int64)
     else:
         return mass_of(work.masses + row * n_groups, n_groups, BLOCK_G)
 
@@ -81,22 +71,25 @@ def sorted_list(
     """
     i = tl.arange(0, CAP)
     keys = in_order(buffer, count, CAP)
-    z = key_value(keys)
+    z = numerics.key_value(keys)
     inside = i < tl.where(acts, tl.minimum(k, count), count)  # keep_first: all of them stay
-    w = tl.where(inside, measure(z, top, SCALE, KIND), 0)
+    w = tl.where(inside, measure(z, top, numerics.SCALE, KIND), 0)
     mass = tl.sum(w, axis=0)
     total = total_of(work, row, n_groups, KIND, BLOCK_G)
     if KIND != PROBABILITIES:
         total = tl.where(acts, mass, total)
-    wanted = tl.where(nucleus, ceil_product(tl.where(nucleus, p, 0.5), total), BEYOND)
+    wanted = tl.where(
+        nucleus, numerics.ceil_product(tl.where(nucleus, p, 0.5), total), numerics.BEYOND
+    )
     inside = keep_mass(inside, w, wanted)
     inside = inside & (keys >= limit_key) & (i < tl.where(single, 1, count))
     reached = acts | (mass >= wanted) | complete
-    last = tl.min(tl.where(inside, keys, BEYOND), axis=0)
+    last = tl.min(tl.where(inside, keys, numerics.BEYOND), axis=0)
     emitted = inside & (i < tl.where(reached, count, 0))
     if MODE == RACE or MODE == LIST:
         best = emit(
-            i, emitted, key_id(keys), z, top, total, certain, best, row, n_vocab, noise, out, MODE, KIND,
+            i, emitted, numerics.key_id(keys), z, top, total, certain, best, row, n_vocab, noise, out,
+            MODE, KIND,
         )  # fmt: skip
     if MODE == RACE:  # the winner is looked up by its position
         tl.debug_barrier()
@@ -147,10 +140,10 @@ def long_list(
     """Emits a list of sorted keys that is too long to sort in registers."""
     for first in range(0, count, WIDTH):
         at = first + tl.arange(0, WIDTH)
-        own = tl.load(keys + at, mask=at < count, other=NOTHING)
+        own = tl.load(keys + at, mask=at < count, other=numerics.NOTHING)
         best = emit(
-            at, at < count, key_id(own), key_value(own), top, total, certain, best, row, n_vocab, noise,
-            out, MODE, KIND,
+            at, at < count, numerics.key_id(own), numerics.key_value(own), top, total, certain, best, row,
+            n_vocab, noise, out, MODE, KIND,
         )  # fmt: skip
     return best
 
@@ -164,7 +157,7 @@ def list_by_id(
     seen = tl.zeros([], tl.int32)
     for first in range(0, n_selected, STEP):
         z, ids, there = block_of(source, first, n_selected, KIND, 0)
-        keep = there & (order_key(z, ids) >= last)
+        keep = there & (numerics.order_key(z, ids) >= last)
         at = seen + tl.cumsum(keep.to(tl.int32), axis=0) - 1
         winner = emit(
             at, keep, ids, z, source.top, total, False, best, row, n_vocab, noise, out, MODE, KIND,
