@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <type_traits>
-#include <vector>
 
+#include "layers/float_panels.hpp"
 #include "layers/float_tiles.hpp"
 #include "layers/pair_dots.hpp"
 
@@ -12,10 +12,6 @@ namespace aleator::ALEATOR_ISA {
 // Elements of x's rows that one row of W after another meets: they stay in the second-level cache.
 constexpr int64_t near_elements = 1 << 17;
 constexpr int64_t most_near_tokens = parts16 == 1 ? 256 : 16 * tile_tokens;
-// Where registers hold a part of the lanes, rows of W are read twice for every tile, and scaled
-// ones take longer to read. For so many tokens they are widened first, a chunk at a time, which
-// stays in the first-level cache.
-constexpr int64_t most_chunk = 768;
 template <class Read>
 constexpr bool may_widen = parts16 > 1 || scaled(Read::type);
 template <class Read>
@@ -28,29 +24,6 @@ template <class Read>
 static inline bool ragged(const Weights& w) {
   if constexpr (Grouped<Read>) return w.in % Read::step;
   return false;
-}
-
-// Elements [0, end) of a row as float32; in blocks whole ones, zeros after the last element.
-template <class Read>
-static void widen(const uint8_t* p, int64_t end, float* y) {
-  int64_t i = 0;
-  if constexpr (Grouped<Read>) {
-    const auto group = [&](const uint8_t* at) {
-      typename OfGroup<Read, 1>::Block block(at);
-#pragma GCC unroll 4
-      for (int j = 0; j < Read::step; j += 16) store16(y + i + j, block.sixteen(j));
-    };
-    for (; i + Read::step <= end; i += Read::step) group(p + Read::bytes(i));
-    if constexpr (!scaled(Read::type))  // those are whole groups
-      if (i < end) {
-        alignas(64) uint8_t last[Read::bytes(Read::step)] = {};
-        std::memcpy(last, p + Read::bytes(i), size_t(Read::bytes(end - i)));
-        group(last);
-      }
-  } else {
-    for (; i + 16 <= end; i += 16) store16(y + i, load16_as<Read>(p, i));
-    if (i < end) store16(y + i, load16_as<Read>(p, i, end - i), end - i);
-  }
 }
 
 // tile_rows rows from `row` on times tokens [first, first + tokens).
@@ -193,75 +166,6 @@ template <class Read>
   }
 }
 
-// Rows of F32 times many tokens where registers hold half of the lanes. Parts of eight rows are
-// copied side by side and stay in the first-level cache, half of which they fill; tiles of x come
-// from the second-level cache, and each asks for rows of the next one. Sums wait there too.
-constexpr int64_t panel_rows = 2 * tile_rows, panel_tokens = 43 * tile_tokens;
-constexpr int64_t panels_waiting = 4, least_in_panels = 48;
-// A short row is not taken apart: then no sums wait.
-static int64_t panel_columns(int64_t in) { return in <= most_chunk ? in : 512; }
-
-struct Panel {
-  const uint8_t* w;     // its first row
-  const uint8_t* next;  // that of the panel which follows
-  int64_t rows, row_bytes;
-  int64_t begin, n;  // columns
-  bool ends;         // with the last column
-};
-// y and bias: of the panel's first row.
-template <class Read>
-static void panel_times(const Panel& of, const float* x, int64_t x_stride, int64_t tokens,
-                        v16* waiting, const float* bias, float* y, int64_t y_stride) {
-  alignas(64) float wide[panel_rows][most_chunk];
-  for (int64_t r = 0; r < of.rows; r++) widen<Read>(of.w + r * of.row_bytes, of.n, wide[r]);
-  each_tile(tokens, [&](auto count, int64_t t, auto) {
-    for (int64_t r = of.rows * t / tokens; r < of.rows * (t + count()) / tokens; r++)
-      for (int64_t i = 0; i < Read::bytes(of.n); i += 64)
-        __builtin_prefetch(of.next + r * of.row_bytes + i, 0, 2);
-    const float* const own = x + t * x_stride;
-    for (int64_t r = 0; r < of.rows; r += tile_rows) {
-      const float* const onward = own + (count() + r / tile_rows) * x_stride;
-      tile<ReadF32, tile_rows, count()>(
-          Chunk{reinterpret_cast<const uint8_t*>(wide[r]), sizeof wide[0], of.n, of.begin == 0,
-                of.ends},
-          AskOnward{reinterpret_cast<const uint8_t*>(onward)}, own, x_stride,
-          reinterpret_cast<v16(*)[tile_rows]>(waiting + t * of.rows + r * count()),
-          bias ? bias + r : nullptr, y + t * y_stride + r, y_stride);
-    }
-  });
-}
-template <class Read>
-[[gnu::noinline]] static void times_panels(const Weights& w, int64_t row, int64_t end,
-                                           const Input& in, float* y, int64_t y_stride) {
-  static thread_local std::vector<v16> waiting;
-  const int64_t most = panel_columns(w.in), chunks = (w.in + most - 1) / most;
-  const int64_t chunk = ((w.in + chunks - 1) / chunks + 15) / 16 * 16;
-  const int64_t groups = (in.tokens + panel_tokens - 1) / panel_tokens;
-  const auto at = [&](int64_t r, int64_t i) { return w.data + r * w.row_bytes + Read::bytes(i); };
-  waiting.resize(panels_waiting * panel_rows * panel_tokens);
-  for (int64_t rows; (rows = (end - row) / tile_rows * tile_rows) > 0; row += rows) {
-    rows = std::min(rows, panels_waiting * panel_rows);
-    for (int64_t group = 0; group < groups; group++) {
-      const int64_t first = in.tokens * group / groups;
-      const int64_t tokens = in.tokens * (group + 1) / groups - first;
-      for (int64_t begin = 0; begin < w.in; begin += chunk) {
-        const int64_t n = std::min(chunk, w.in - begin);
-        const bool ends = begin + n == w.in;
-        for (int64_t r = row; r < row + rows; r += panel_rows) {
-          const int64_t here = std::min(panel_rows, row + rows - r);
-          const uint8_t* const next = r + here < row + rows ? at(r + here, begin)
-                                      : ends                ? at(row + rows, 0)
-                                                            : at(row, begin + n);
-          panel_times<Read>({at(r, begin), next, here, w.row_bytes, begin, n, ends},
-                            in.x + first * in.stride + begin, in.stride, tokens,
-                            waiting.data() + (r - row) * tokens, w.bias ? w.bias + r : nullptr,
-                            y + first * y_stride + r, y_stride);
-        }
-      }
-    }
-  }
-}
-
 // With how many tokens at most times_many is faster than to widen rows first.
 template <class Read>
 constexpr int64_t most_many =
@@ -332,50 +236,6 @@ static void product(const Weights& w, int64_t begin, int64_t end, const Input& i
 }
 
 #if defined(ALEATOR_ISA_v4)
-// Of long rows eight meet a chunk of all tokens' rows at a time, as four whole ones leave no room
-// in the first-level cache. Not so where rows lie a multiple of 4 KiB apart: chunks of these would
-// push each other out.
-constexpr int64_t short_row = 2048, columns_of_chunk = 1024;
-constexpr int64_t rows_of_chunk = 8, tokens_of_chunk = 22 * tile_tokens;
-static bool in_chunks(const Weights& w, int64_t tokens) {
-  return tokens > tile_tokens && w.in > short_row && w.row_bytes % 4096;
-}
-static int64_t chunks_by_dots(const Weights& w, int64_t begin, int64_t end, const Paired& x,
-                              int64_t all_tokens, float* y, int64_t y_stride) {
-  v16 waiting[rows_of_chunk / tile_rows * tokens_of_chunk][tile_rows];
-  const int64_t chunks = (w.in + columns_of_chunk - 1) / columns_of_chunk;
-  const int64_t chunk = ((w.in + chunks - 1) / chunks + 31) / 32 * 32;
-  const int64_t groups = (all_tokens + tokens_of_chunk - 1) / tokens_of_chunk;
-  const int64_t until = end - (end - begin) % tile_rows;
-  int64_t row = begin;
-  for (int64_t group = 0; group < groups; group++) {
-    const int64_t first = all_tokens * group / groups;
-    const int64_t tokens = all_tokens * (group + 1) / groups - first;
-    __m512i least = _mm512_set1_epi16(-1);
-    int64_t rows;
-    for (row = begin; row < until; row += rows) {
-      rows = std::min(rows_of_chunk, until - row);
-      for (int64_t at = 0; at < w.in; at += chunk) {
-        const int64_t n = std::min(chunk, w.in - at);
-        each_tile(tokens, [&](auto count, int64_t t, auto head) {
-          for (int64_t r = row; r < row + rows; r += tile_rows) {
-            const uint8_t* const from = w.data + r * w.row_bytes;
-            const uint8_t* const next = from + 16 * w.row_bytes + tile_rows * 2 * at;
-            dots_of_chunk<count(), head()>(
-                Chunk{from + 2 * at, w.row_bytes, n, at == 0, at + n == w.in},
-                next + tile_rows * 2 * n * t / tokens,
-                next + tile_rows * 2 * n * (t + count()) / tokens,
-                x.halves + (first + t) * x.stride + at, x.stride,
-                waiting + (r - row) / tile_rows * tokens + t, least, w.bias ? w.bias + r : nullptr,
-                y + (first + t) * y_stride + r, y_stride);
-          }
-        });
-      }
-      if (any_small(least)) break;
-    }
-  }
-  return row;
-}
 // Rows of W in BF16 by AVX512-BF16; the first row that is left. That is of the first four with a
 // small weight, if there are any: where one is, others often are, so that the rest is not tried.
 static int64_t product_by_dots(const Weights& w, int64_t begin, int64_t end, const Paired& x,

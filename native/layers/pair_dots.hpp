@@ -4,6 +4,8 @@
 // linear.isa.cpp only.
 #pragma once
 
+#include <algorithm>
+
 #include "layers/float_tiles.hpp"
 #include "layers/linear.hpp"
 
@@ -133,6 +135,52 @@ template <int T, bool looks>
   for (int t = 0; t < T; t++)
 #pragma GCC unroll 4
     for (int r = 0; r < tile_rows; r++) waiting[t][r] = total[t][r];
+}
+
+// Of long rows eight meet a chunk of all tokens' rows at a time, as four whole ones leave no room
+// in the first-level cache. Not so where rows lie a multiple of 4 KiB apart: chunks of these would
+// push each other out. Returns the first row that is left: that of the first eight with a weight
+// too small, if there are any.
+constexpr int64_t short_row = 2048, columns_of_chunk = 1024;
+constexpr int64_t rows_of_chunk = 8, tokens_of_chunk = 22 * tile_tokens;
+static bool in_chunks(const Weights& w, int64_t tokens) {
+  return tokens > tile_tokens && w.in > short_row && w.row_bytes % 4096;
+}
+static int64_t chunks_by_dots(const Weights& w, int64_t begin, int64_t end, const Paired& x,
+                              int64_t all_tokens, float* y, int64_t y_stride) {
+  v16 waiting[rows_of_chunk / tile_rows * tokens_of_chunk][tile_rows];
+  const int64_t chunks = (w.in + columns_of_chunk - 1) / columns_of_chunk;
+  const int64_t chunk = ((w.in + chunks - 1) / chunks + 31) / 32 * 32;
+  const int64_t groups = (all_tokens + tokens_of_chunk - 1) / tokens_of_chunk;
+  const int64_t until = end - (end - begin) % tile_rows;
+  int64_t row = begin;
+  for (int64_t group = 0; group < groups; group++) {
+    const int64_t first = all_tokens * group / groups;
+    const int64_t tokens = all_tokens * (group + 1) / groups - first;
+    __m512i least = _mm512_set1_epi16(-1);
+    int64_t rows;
+    for (row = begin; row < until; row += rows) {
+      rows = std::min(rows_of_chunk, until - row);
+      for (int64_t at = 0; at < w.in; at += chunk) {
+        const int64_t n = std::min(chunk, w.in - at);
+        each_tile(tokens, [&](auto count, int64_t t, auto head) {
+          for (int64_t r = row; r < row + rows; r += tile_rows) {
+            const uint8_t* const from = w.data + r * w.row_bytes;
+            const uint8_t* const next = from + 16 * w.row_bytes + tile_rows * 2 * at;
+            dots_of_chunk<count(), head()>(
+                Chunk{from + 2 * at, w.row_bytes, n, at == 0, at + n == w.in},
+                next + tile_rows * 2 * n * t / tokens,
+                next + tile_rows * 2 * n * (t + count()) / tokens,
+                x.halves + (first + t) * x.stride + at, x.stride,
+                waiting + (r - row) / tile_rows * tokens + t, least, w.bias ? w.bias + r : nullptr,
+                y + (first + t) * y_stride + r, y_stride);
+          }
+        });
+      }
+      if (any_small(least)) break;
+    }
+  }
+  return row;
 }
 
 }  // namespace aleator::ALEATOR_ISA
