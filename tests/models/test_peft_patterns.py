@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
 from aleator.core.errors import FileFormatError, UnsupportedModel
+from aleator.models import peft_patterns
 from aleator.models.files.fields import Fields
 from aleator.models.peft_patterns import Patterns
 
@@ -23,6 +25,8 @@ NAMES = [
     "^model.embed_tokens",
     "^lm_head",
     "^q_proj",
+    "q.proj",
+    "lm.head",
 ]
 EXPRESSIONS = [
     r".*\.gate_up_proj", r".*", r".+", r"layers\.\d+\.self_attn\.(q|v)_proj", r"(q|k|v|o)_proj", r"[qk]_proj",
@@ -64,6 +68,21 @@ def test_expressions_that_are_not_matched(text: str) -> None:
 def test_time_grows_with_lengths_alone() -> None:
     slow = "(.|.)" * 10 + ".*" * 60 + "x"
     assert patterns({slow: 2.0}).value("model." + "a" * 400, 1.0) == 1.0
+
+
+def test_long_and_many_expressions_are_refused_before_they_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+    part = peft_patterns._PART
+    noted = SimpleNamespace(finditer=lambda text: (asked.append(len(text)), part.finditer(text))[1])
+    monkeypatch.setattr(peft_patterns, "_PART", noted)
+    with pytest.raises(UnsupportedModel, match="more than 64 expressions"):
+        patterns({f"x{i}.*": 1 for i in range(65)})
+    assert not asked
+    with pytest.raises(UnsupportedModel, match="is read neither"):
+        patterns({"a*" * 10_000: 1})
+    assert asked == [201]
 
 
 def test_there_may_be_many_names_and_some_expressions() -> None:

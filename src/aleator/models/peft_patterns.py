@@ -27,34 +27,32 @@ class Patterns:
             FileFormatError: a value is no such number.
             UnsupportedModel: an expression of a kind that is not matched here.
         """
-        self._names: list[tuple[str, list[re.Match[str]], float]] = []
+        self._names: list[tuple[re.Pattern[str] | list[re.Match[str]], float]] = []
         values: dict[str, object] = fields.get(key, {})
+        if sum(not _NAME.fullmatch(text) for text in values) > _MOST:
+            raise UnsupportedModel(
+                f"{fields.path}: {key} has more than {_MOST} expressions: write out the modules' names"
+            )
         for text in values:
             own = Fields(fields.path, values).number(text, -largest, largest)
-            parts = [] if _NAME.fullmatch(text) else list(_PART.finditer(text))
-            if not _NAME.fullmatch(text) and not _readable(text, parts):
+            if _NAME.fullmatch(text):  # whose points stand for any character, as in PEFT
+                self._names.append((re.compile(rf"(?:.*\.)?{text}"), own))
+                continue
+            parts = list(_PART.finditer(text[: _LONGEST + 1]))
+            if not _readable(text, parts):
                 raise UnsupportedModel(
                     f"{fields.path}: {key}: {text!r:.80} is read neither as a module's name or its end nor as "
                     r"an expression of characters, [], \d, \., (|), and *, + or ? after one of these: write "
                     "out the modules' names"
                 )
-            self._names.append((text, parts, own))
-        if sum(bool(parts) for _, parts, _ in self._names) > _MOST:
-            raise UnsupportedModel(
-                f"{fields.path}: {key} has more than {_MOST} expressions: write out the modules' names"
-            )
+            self._names.append((parts, own))
 
     def value(self, module: str, default: float) -> float:
         """The value of the first name or expression that fits the module, or without "^" an end of it."""
-        for text, parts, value in self._names:
-            if _matches(parts, module) if parts else _named(text, module):
+        for name, value in self._names:
+            if _matches(name, module) if isinstance(name, list) else name.fullmatch(module):
                 return value
         return default
-
-
-def _named(text: str, module: str) -> bool:
-    name = text.removeprefix("^")
-    return module == name or (name == text and module.endswith(f".{name}"))
 
 
 def _readable(text: str, parts: list[re.Match[str]]) -> bool:
