@@ -76,6 +76,9 @@ def drawn_caches(decoder: Any, r: random.Random) -> tuple[str, str]:
     """Random types of keys and values that the heads' sizes allow."""
     shapes = decoder.cache_shapes + decoder.window_shapes
     sides = [[s.head_dim for s in shapes], [s.head_dim_v for s in shapes]]
+    latent = decoder.config.latent
+    if latent is not None and latent.compressed:
+        sides[0].append(latent.rank)
     plain = CACHES[:3]
     k, v = (r.choice(plain if any(n % 32 for n in each) else CACHES) for each in sides)
     return k, v
