@@ -33,14 +33,17 @@ class Busy {
  public:
   explicit Busy(InUse& user, Pause pause = aleator::pause, uintptr_t reads = 0) : user_(user) {
     const uintptr_t me = this_thread();
-    int left = 200'000;  // pauses: in a forked child the other thread does not exist
+    std::chrono::steady_clock::time_point latest;
     for (uintptr_t other = 0;
          !user_.compare_exchange_strong(other, me | reads, std::memory_order_acquire); other = 0) {
       if ((other & ~kReads) == me)
         throw LogitsError(
             "the chain is in use by this thread: a sampler or a callback that runs within one of "
             "its calls cannot call it again; let it use a clone()");
-      if (!((other | reads) & kReads) || --left == 0)
+      const auto now = std::chrono::steady_clock::now();
+      if (latest == decltype(latest){}) latest = now + std::chrono::seconds(10);
+      // In a forked child the other thread does not exist.
+      if (!((other | reads) & kReads) || now > latest)
         throw LogitsError(
             "the chain is in use by another thread: give each thread its own clone()");
       pause();

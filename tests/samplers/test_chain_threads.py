@@ -11,6 +11,7 @@ import pytest
 
 from aleator import samplers as S
 from aleator.core.errors import LogitsError
+from aleator.samplers.phases import Phases
 
 ROW = np.linspace(0, 1, 9, dtype=np.float32)
 READS: list[Callable[[S.SamplerChain], Any]] = [
@@ -97,3 +98,21 @@ def test_two_calls_at_once_are_refused(numerics: str) -> None:
         slow.over.set()
         caller.join()
     assert chain.history == [8]
+
+
+@pytest.mark.parametrize("name", ["phases", "phase", "present", "state_history"])
+def test_who_reads_phases_or_a_state_waits_too(name: str) -> None:
+    slow = Slow()
+    table = S.SamplingParams(phases={"thinking": {"begin": 7, "end": 6}, "answer": {}})
+    greedy = {name: [S.Greedy()] for name in ("answer", "thinking")}
+    chain = S.SamplerChain([slow, Phases(table.values()["phases"], greedy)])
+    caller = threading.Thread(target=chain.sample, args=(ROW,))
+    caller.start()
+    slow.began.wait()
+    try:
+        chain.state_history(1) if name == "state_history" else getattr(chain, name)
+        slow.order.append("read")
+    finally:
+        slow.over.set()
+        caller.join()
+    assert slow.order == ["applied", "read"]

@@ -117,13 +117,18 @@ class SamplerChain(ChainMembers):
     def phases(self) -> list[str]:
         """The phase that drew each token of :attr:`history`; empty for a chain without phases."""
         phases = self._phases
-        return [] if phases is None else phases.phases_of(self.kernels.samplers[-1])
+        if phases is None:
+            return []
+        made: list[str] = self._native.read(lambda: phases.phases_of(self.kernels.samplers[-1]))
+        return made
 
     @property
     def phase(self) -> str:
         """The phase that draws the next token; "" for a chain without phases."""
         phases = self._phases
-        return "" if phases is None else phases.acting(self.kernels.samplers[-1])[0]
+        if phases is None:
+            return ""
+        return str(self._native.read(lambda: phases.acting(self.kernels.samplers[-1])[0]))
 
     @property
     def present(self) -> SamplerChain:
@@ -131,7 +136,8 @@ class SamplerChain(ChainMembers):
         phases = self._phases
         if phases is None:
             return self
-        made, native = self.clone(), self.kernels
+        made = self.clone()
+        native = made.kernels
         _, samplers = phases.acting(native.samplers[-1])
         made._samplers[-1:] = samplers
         made._native = native.present()
@@ -368,9 +374,13 @@ class SamplerChain(ChainMembers):
         For each name the value after each number of generated tokens, ``[position + 1]``; empty if the sampler
         does not adapt.
         """
-        kernel = self.kernels.samplers[int(self._grammar is not None) + index]
-        values = self._samplers[index].state_history(kernel)
-        ends = [0, *(i for i, by_chain in enumerate(self.generated, start=1) if by_chain)]
+
+        def read() -> tuple[dict[str, Any], list[bool]]:
+            kernel = self.kernels.samplers[int(self._grammar is not None) + index]
+            return self._samplers[index].state_history(kernel), self.generated
+
+        values, generated = self._native.read(read)
+        ends = [0, *(i for i, by_chain in enumerate(generated, start=1) if by_chain)]
         return {name: np.asarray(states, np.float64)[ends] for name, states in values.items()}
 
     course = FormerName("state_history")
