@@ -399,60 +399,6 @@ def test_what_is_not_built_is_refused(tmp_path: Path) -> None:
         open_weights(tmp_path)
 
 
-def test_sentence_transformers_directories_say_how_they_pool(tmp_path: Path) -> None:
-    few = {**SIZES, "max_position_embeddings": 64}
-    folder = saved(transformers.BertModel(transformers.BertConfig(**few)), tmp_path)
-    (folder / "1_Pooling").mkdir()
-
-    def chosen(modules: Any, **pooling: Any) -> str:
-        (folder / "modules.json").write_text(json.dumps(modules))
-        (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
-        return aleator.load(folder).pooling
-
-    kind = "sentence_transformers.models."
-    modules = [
-        {"idx": 0, "name": "0", "path": "", "type": f"{kind}Transformer"},
-        {"idx": 1, "name": "1", "path": "1_Pooling", "type": f"{kind}Pooling"},
-    ]
-    assert chosen(modules, pooling_mode_cls_token=True, pooling_mode_mean_tokens=False) == "cls"
-    assert chosen(modules, pooling_mode="mean") == "mean"
-    assert chosen(modules, pooling_mode_lasttoken=True) == "last"
-    assert chosen(modules, pooling_mode_max_tokens=True) == "other"
-    with pytest.raises(
-        ParameterError, match="pooling=None: the model's files ask for another kind"
-    ):
-        aleator.load(folder).embed("a")
-    dense = [*modules, {"idx": 2, "name": "2", "path": "2_Dense", "type": f"{kind}Dense"}]
-    assert chosen(dense, pooling_mode_mean_tokens=True) == "other"
-    with pytest.raises(FileFormatError, match="list of modules"):
-        chosen([3])
-    (folder / "modules.json").write_text("[" * 20_000)
-    with pytest.raises(FileFormatError, match="list of modules"):
-        open_weights(folder)
-
-
-def test_sentence_transformers_directories_say_which_texts_are_too_long(tmp_path: Path) -> None:
-    few = {**SIZES, "max_position_embeddings": 64}
-    folder = saved(transformers.BertModel(transformers.BertConfig(**few)), tmp_path)
-
-    def lengths(name: str, **fields: Any) -> list[int]:
-        (folder / name).write_text(json.dumps(fields))
-        return [aleator.load(folder, n_ctx=n).n_ctx for n in (None, 0, 40, 99)]
-
-    assert lengths("sentence_bert_config.json", max_seq_length=20) == [64, 64, 40, 64]
-    (folder / "modules.json").write_text("[]")
-    assert lengths("sentence_bert_config.json", max_seq_length=20) == [20, 64, 40, 64]
-    assert lengths("sentence_bert_config.json", max_seq_length=512) == [64, 64, 40, 64]
-    assert lengths("sentence_bert_config.json", max_seq_length=None) == [64, 64, 40, 64]
-    assert lengths("tokenizer_config.json", model_max_length=30) == [30, 64, 40, 64]
-    model = aleator.load(folder)
-    with pytest.raises(ContextFull, match="62 tokens and the context 30 positions"):
-        model.embed("b " * 60)
-    cut = model.embed("b " * 60, truncate=True)
-    assert np.array_equal(cut, model.embed("b " * 28))
-    assert lengths("tokenizer_config.json", model_max_length=int(1e30)) == [64, 64, 40, 64]
-
-
 def test_model_info_says_how_vectors_and_scores_are_made(tmp_path: Path, capsys: Any) -> None:
     write_encoder(tmp_path / "m.gguf", ENCODERS["bert-score"])
     assert main(["model-info", "-m", str(tmp_path / "m.gguf")]) == 0

@@ -9,9 +9,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from aleator.core.errors import FileFormatError, ModelNotFound, UnsupportedModel
-from aleator.models.files.fields import Fields
 from aleator.text import TokenAttribute, Tokenizer, Vocabulary, huggingface
-from aleator.text.huggingface import chat_templates
 from aleator.text.special_tokens import Pair
 from tests.text.vocabularies import byte_level, sentencepiece
 
@@ -147,37 +145,6 @@ def test_saved_truncation_and_padding_do_nothing(tmp_path: Path) -> None:
     assert tok.encode("xyz") == [ord("x"), ord("y"), ord("z")]
 
 
-def test_chat_templates(tmp_path: Path) -> None:
-    named = [{"name": "tools", "template": "t"}, {"name": "default", "template": "d"}]
-    write(tmp_path, byte_level_backend(), tokenizer_config={"chat_template": named})
-    assert Vocabulary.from_directory(tmp_path).chat_template == "d"
-    (tmp_path / "chat_template.jinja").write_text("j")
-    assert Vocabulary.from_directory(tmp_path).chat_template == "j"
-    further = tmp_path / "additional_chat_templates"
-    further.mkdir()
-    (further / "rag.jinja").write_text("r")
-    config = Fields(tmp_path, {"chat_template": named})
-    assert chat_templates(tmp_path, config) == {"tools": "t", "default": "j", "rag": "r"}
-    (tmp_path / "chat_template.jinja").write_bytes(b"\xff")
-    with pytest.raises(FileFormatError, match="not UTF-8"):
-        Vocabulary.from_directory(tmp_path)
-
-
-def test_the_chat_template_of_a_processor(tmp_path: Path) -> None:
-    write(tmp_path, byte_level_backend())
-    path = tmp_path / "chat_template.json"
-    path.write_text(json.dumps({"chat_template": "p"}))
-    assert Vocabulary.from_directory(tmp_path).chat_template == "p"
-    write(tmp_path, byte_level_backend(), tokenizer_config={"chat_template": "d"})
-    assert Vocabulary.from_directory(tmp_path).chat_template == "d"
-    write(tmp_path, byte_level_backend(), tokenizer_config={})
-    path.write_text('{"chat_template": 3}')
-    with pytest.raises(
-        FileFormatError, match=r"chat_template\.json: chat_template|must be a string"
-    ):
-        Vocabulary.from_directory(tmp_path)
-
-
 def change(path: Path, *keys: str | int, value: Any) -> None:
     """Set a field of tokenizer.json."""
     document = json.loads(path.read_text())
@@ -283,18 +250,6 @@ def test_ids_and_sizes_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             continue
         with pytest.raises(FileFormatError, match=f"'abc' has the id {token_id}"):
             Vocabulary.from_directory(directory)
-
-
-def test_the_length_of_a_template_has_a_bound(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    directory = write(tmp_path, byte_level_backend())
-    monkeypatch.setattr(huggingface, "_MAX_TEMPLATE", 5)
-    (directory / "chat_template.jinja").write_text("12345")
-    assert Vocabulary.from_directory(directory).chat_template == "12345"
-    (directory / "chat_template.jinja").write_text("123456")
-    with pytest.raises(FileFormatError, match="a chat template of more than 5 bytes"):
-        Vocabulary.from_directory(directory)
 
 
 def test_named_ids_are_within_the_vocabulary(tmp_path: Path) -> None:
