@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -75,8 +76,12 @@ def test_long_and_many_expressions_are_refused_before_they_are_read(
 ) -> None:
     asked: list[int] = []
     part = peft_patterns._PART
-    noted = SimpleNamespace(finditer=lambda text: (asked.append(len(text)), part.finditer(text))[1])
-    monkeypatch.setattr(peft_patterns, "_PART", noted)
+
+    def finditer(text: str) -> Iterator[re.Match[str]]:
+        asked.append(len(text))
+        return part.finditer(text)
+
+    monkeypatch.setattr(peft_patterns, "_PART", SimpleNamespace(finditer=finditer))
     with pytest.raises(UnsupportedModel, match="more than 64 expressions"):
         patterns({f"x{i}.*": 1 for i in range(65)})
     assert not asked

@@ -119,8 +119,8 @@ class SamplerChain(ChainMembers):
         phases = self._phases
         if phases is None:
             return []
-        made: list[str] = self._native.read(lambda: phases.phases_of(self.kernels.samplers[-1]))
-        return made
+        made: Any = self._native.read(lambda: phases.phases_of(self.kernels.samplers[-1]))
+        return list(made)
 
     @property
     def phase(self) -> str:
@@ -379,7 +379,8 @@ class SamplerChain(ChainMembers):
             kernel = self.kernels.samplers[int(self._grammar is not None) + index]
             return self._samplers[index].state_history(kernel), self.generated
 
-        values, generated = self._native.read(read)
+        found: Any = self._native.read(read)
+        values, generated = found
         ends = [0, *(i for i, by_chain in enumerate(generated, start=1) if by_chain)]
         return {name: np.asarray(states, np.float64)[ends] for name, states in values.items()}
 
