@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -122,11 +123,15 @@ class Directory:
         return made
 
 
+_BARE = re.compile(r"\w*(?<!Head)(?<!Heads)Model")
+"""Classes of transformers without an output matrix; GPT2LMHeadModel and GPT2DoubleHeadsModel have one."""
+
+
 def _is_headless(fields: Fields) -> bool:
     """Whether the model has no output matrix, as those for vectors (transformers' Qwen3Model)."""
     classes = fields.values.get("architectures")
     return (
         isinstance(classes, list)
         and bool(classes)
-        and all(isinstance(each, str) and each.endswith("Model") for each in classes)
+        and all(isinstance(each, str) and _BARE.fullmatch(each) for each in classes)
     )
