@@ -41,7 +41,6 @@ from aleator.core.errors import (
     TokenizerError,
     UnsupportedModel,
 )
-from aleator.core.moved import install_moved
 from aleator.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -121,8 +120,6 @@ __all__ = [
     "samplers",
     "text",
 ]
-
-install_moved()
 
 # Names that are imported when first used, and where from; None: a subpackage.
 _LAZY = {
