@@ -64,6 +64,13 @@ def test_the_public_face() -> None:
     assert public(ChatGeneration) == BOTH | {"deltas", "message", "so_far"}
 
 
+def test_names_that_are_no_more_are_said(begin: Any) -> None:
+    with pytest.raises(AttributeError, match="no 'kept': take logprobs, whose entries have kept"):
+        _ = begin().kept
+    with pytest.raises(AttributeError, match=r"no 'drawn'$"):
+        _ = begin().drawn
+
+
 def test_the_result_is_the_whole_text(begin: Any) -> None:
     made = begin()
     assert made.result() == made.text == "".join(made)

@@ -99,7 +99,7 @@ def options_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a call by their names.
 
     ParameterError: an unknown name (the error says the nearest one, or what to write in place of another
-    engine's), one given twice.
+    engine's), a former one, one given twice.
     """
     for word in given:
         if word in ELSEWHERE:

@@ -170,6 +170,10 @@ SHOWN = 40
 """Most characters of a text that its representation shows."""
 
 
+INSTEAD = {"kept": "logprobs, whose entries have kept", "wait_async": "await generation"}
+"""Replacements of names from earlier versions."""
+
+
 class Generation(Uncopyable, Iterator[str]):
     """One completion: an iterator over pieces of text, each generated on demand.
 
@@ -190,6 +194,10 @@ class Generation(Uncopyable, Iterator[str]):
 
     def __init__(self, run: Stepper, completion: Completion) -> None:
         self._reader = GenerationReader(run, completion)
+
+    def __getattr__(self, name: str) -> Any:
+        instead = f": take {INSTEAD[name]}" if name in INSTEAD else ""
+        raise AttributeError(f"a Generation has no {name!r}{instead}", name=name, obj=self)
 
     def __next__(self) -> str:
         piece = self._reader.next_piece()
