@@ -30,6 +30,7 @@ from aleator.generate.options import (
 )
 from aleator.samplers.params import ALL, SAMPLER_SEQ
 
+SAMPLING = [*ALL.values(), SAMPLER_SEQ]
 PACKAGE = Path(__file__).parent.parent / "src" / "aleator"
 
 HEAD = '''\
@@ -57,55 +58,59 @@ def native() -> str:
 
 
 def keywords() -> str:
-    """A TypedDict for each set of options."""
-    sampling = [*ALL.values(), SAMPLER_SEQ]
+    """A TypedDict for each set of options; what two sets share stands in a base."""
     generation = declarations(GenerateOptions).values()
-    context = declarations(ContextOptions).values()
-    model = [*declarations(ModelOptions).values(), *LOADED]
-    engine = declarations(EngineOptions).values()
+    context = declarations(ContextOptions)
+    model = {each.name: each for each in (*declarations(ModelOptions).values(), *LOADED)}
+    shared = {name: each for name, each in context.items() if model.get(name) == each}
     submit = declarations(SubmitOptions).values()
+    beams = [*OF_BEAMS, *declarations(BeamOptions).values()]
     parts = [
         HEAD,
-        group("SamplingKeywords", "Sampling parameters, under all their names.", sampling),
+        group("SamplingKeywords", "Sampling parameters, under all their names.", SAMPLING),
+        group("GenerateKeywords", "Those of ``generate``.", generation, "SamplingKeywords"),
+        several("BatchKeywords", [*generation, *SAMPLING]),
+        group("BeamKeywords", "Those of ``beams``.", beams, "SamplingKeywords"),
+        group("CacheKeywords", "Those of ``load`` and ``Context``.", shared.values()),
         group(
-            "GenerateKeywords", "Keyword arguments of ``generate``.", generation, "SamplingKeywords"
-        ),
-        several("BatchKeywords", "Those of ``generate_batch``.", [*generation, *sampling]),
-        group(
-            "BeamKeywords",
-            "Keyword arguments of ``beams``.",
-            [*OF_BEAMS, *declarations(BeamOptions).values()],
-            "SamplingKeywords",
-        ),
-        group("ContextKeywords", "Keyword arguments of ``Context``.", context),
-        group("LoadKeywords", "Keyword arguments of ``load``.", model),
-        group("EngineKeywords", "Keyword arguments of ``Engine``.", engine),
-        group(
-            "SubmitKeywords", "Keyword arguments of ``Engine.submit``.", submit, "GenerateKeywords"
+            "ContextKeywords",
+            "Those of ``Context``.",
+            [each for name, each in context.items() if name not in shared],
+            "CacheKeywords",
         ),
         group(
-            "SubmitBeamKeywords", "Keyword arguments of ``Engine.beams``.", submit, "BeamKeywords"
+            "LoadKeywords",
+            "Those of ``load``.",
+            [each for name, each in model.items() if name not in shared],
+            "CacheKeywords",
         ),
+        group("EngineKeywords", "Those of ``Engine``.", declarations(EngineOptions).values()),
+        group("SubmitKeywords", "Those of ``Engine.submit``.", submit, "GenerateKeywords"),
+        group("SubmitBeamKeywords", "Those of ``Engine.beams``.", submit, "BeamKeywords"),
     ]
     return "\n".join(parts)
 
 
 def group(name: str, what: str, parameters: Iterable[Parameter], base: str = "TypedDict") -> str:
-    """One TypedDict, none of whose keys is required."""
+    """One TypedDict, none of whose keys is required; an alias refers to the name."""
     lines = [f"class {name}({base}, total=False):", f'    """{what}"""', ""]
     for each in parameters:
-        for spelling in (each.name, *each.aliases):
-            lines += [f"    {spelling}: {each.typing}", *comment(described(each))]
+        lines += [f"    {each.name}: {each.typing}", *comment(described(each))]
+        for alias in each.aliases:
+            lines += [f"    {alias}: {each.typing}", *comment(f"another name of {each.name}")]
     return "\n".join(lines) + "\n"
 
 
-def several(name: str, what: str, parameters: Iterable[Parameter]) -> str:
+def several(name: str, parameters: Iterable[Parameter]) -> str:
     """One TypedDict in which a single value may be a list of values, one for each prompt."""
-    lines = [f"class {name}(TypedDict, total=False):", f'    """{what}"""', ""]
+    lines = [
+        f"class {name}(TypedDict, total=False):",
+        '    """Those of ``generate_batch``: as in GenerateKeywords, or a list, with one for each prompt."""',
+        "",
+    ]
     for each in parameters:
-        for spelling in (each.name, *each.aliases):
-            more = f" | Sequence[{each.typing}]" if each.single else ""
-            lines += [f"    {spelling}: {each.typing}{more}", *comment(described(each))]
+        more = f" | Sequence[{each.typing}]" if each.single else ""
+        lines += [f"    {spelling}: {each.typing}{more}" for spelling in (each.name, *each.aliases)]
     return "\n".join(lines) + "\n"
 
 

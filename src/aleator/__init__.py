@@ -6,8 +6,7 @@ used.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aleator.core.errors import (
     AleatorError,
@@ -42,6 +41,7 @@ from aleator.core.errors import (
     UnsupportedModel,
 )
 from aleator.core.moved import install_moved
+from aleator.core.on_demand import on_demand
 from aleator.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -124,48 +124,41 @@ __all__ = [
 
 install_moved()
 
-# Names that are imported when first used, and where from; None: a subpackage.
-_LAZY = {
-    "Candidates": "aleator.samplers",
-    "ChatGeneration": "aleator.chat",
-    "Conversation": "aleator.chat",
-    "Message": "aleator.chat",
-    "ToolCall": "aleator.chat",
-    "DeviceChain": "aleator.device.chain",
-    "Engine": "aleator.engine",
-    "EngineStats": "aleator.engine",
-    "Grammar": "aleator.samplers",
-    "JSONSchema": "aleator.samplers",
-    "Lark": "aleator.samplers",
-    "Regex": "aleator.samplers",
-    "SamplerChain": "aleator.samplers",
-    "SamplingParams": "aleator.samplers",
-    "preset": "aleator.samplers",
-    "WatermarkKey": "aleator.samplers.watermark",
-    "WatermarkTest": "aleator.samplers.watermark",
-    "SynthIDTest": "aleator.samplers.synthid",
-    "detect_synthid": "aleator.samplers.synthid",
-    "detect_watermark": "aleator.samplers.watermark",
-    "Generation": "aleator.generate.generation",
-    "Session": "aleator.generate.session",
-    "SessionFile": "aleator.generate.session_file",
-    "ShardedChain": "aleator.device.sharding",
-    "LanguageModel": "aleator.language_model",
-    "load": "aleator.language_model",
-    "generate": None,
-    "ops": None,
-    "samplers": None,
-    "text": None,
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = _LAZY[name]
-    value = import_module(f"aleator.{name}") if home is None else getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+__getattr__ = on_demand(
+    __name__,
+    {
+        "Candidates": "samplers",
+        "ChatGeneration": "chat",
+        "Conversation": "chat",
+        "Message": "chat",
+        "ToolCall": "chat",
+        "DeviceChain": "device.chain",
+        "Engine": "engine",
+        "EngineStats": "engine",
+        "Grammar": "samplers",
+        "JSONSchema": "samplers",
+        "Lark": "samplers",
+        "Regex": "samplers",
+        "SamplerChain": "samplers",
+        "SamplingParams": "samplers",
+        "preset": "samplers",
+        "WatermarkKey": "samplers.watermark",
+        "WatermarkTest": "samplers.watermark",
+        "SynthIDTest": "samplers.synthid",
+        "detect_synthid": "samplers.synthid",
+        "detect_watermark": "samplers.watermark",
+        "Generation": "generate.generation",
+        "Session": "generate.session",
+        "SessionFile": "generate.session_file",
+        "ShardedChain": "device.sharding",
+        "LanguageModel": "language_model",
+        "load": "language_model",
+        "generate": "",
+        "ops": "",
+        "samplers": "",
+        "text": "",
+    },
+)
 
 
 def __dir__() -> list[str]:

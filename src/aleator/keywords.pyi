@@ -32,13 +32,13 @@ class SamplingKeywords(TypedDict, total=False):
     """Let no token end the text before this many were generated; 0 is off (0 or more; default: 0)."""
 
     min_new_tokens: int
-    """Let no token end the text before this many were generated; 0 is off (0 or more; default: 0)."""
+    """Another name of min_tokens."""
 
     bad_words: Sequence[str | Sequence[int]]
     """Text that never occurs, as the tokenizer spells it; may be repeated."""
 
     bad_words_ids: Sequence[str | Sequence[int]]
-    """Text that never occurs, as the tokenizer spells it; may be repeated."""
+    """Another name of bad_words."""
 
     no_repeat_ngram_size: int
     """Let no run of this many tokens occur twice; 0 is off (0 or more; default: 0)."""
@@ -47,13 +47,13 @@ class SamplingKeywords(TypedDict, total=False):
     """Window of the penalties in tokens; 0 turns them off, -1 is all (-1 or more; default: 64)."""
 
     repeat_last_n: int
-    """Window of the penalties in tokens; 0 turns them off, -1 is all (-1 or more; default: 64)."""
+    """Another name of penalty_last_n."""
 
     repetition_penalty: float
     """Divide the logits of tokens in the window by this; 1 is off (1e-30 or more; default: 1.0)."""
 
     repeat_penalty: float
-    """Divide the logits of tokens in the window by this; 1 is off (1e-30 or more; default: 1.0)."""
+    """Another name of repetition_penalty."""
 
     frequency_penalty: float
     """Lower a logit by this for each time its token is in the window (default: 0.0)."""
@@ -89,8 +89,7 @@ class SamplingKeywords(TypedDict, total=False):
     default: -1.0)."""
 
     nsigma: float
-    """Keep logits within this many deviations of the best; 0 and -1 are off (0 to 1000000, or -1;
-    default: -1.0)."""
+    """Another name of top_n_sigma."""
 
     min_k_tau: float
     """Keep what stands before the steepest fall of the logits, and at least this over their range;
@@ -111,7 +110,7 @@ class SamplingKeywords(TypedDict, total=False):
     """Cut the tail where the curve of probabilities flattens; 1 is off (0 to 1; default: 1.0)."""
 
     tfs: float
-    """Cut the tail where the curve of probabilities flattens; 1 is off (0 to 1; default: 1.0)."""
+    """Another name of tfs_z."""
 
     min_keep: int
     """Let truncating samplers keep at least this many tokens (0 or more; default: 0)."""
@@ -121,20 +120,17 @@ class SamplingKeywords(TypedDict, total=False):
     1.0)."""
 
     typ_p: float
-    """Keep the most typical tokens that together hold this probability; 1 is off (0 to 1; default:
-    1.0)."""
+    """Another name of typical_p."""
 
     typical: float
-    """Keep the most typical tokens that together hold this probability; 1 is off (0 to 1; default:
-    1.0)."""
+    """Another name of typical_p."""
 
     top_p: float
     """Keep the most likely tokens that together hold this probability; 1 keeps all (0 to 1;
     default: 1.0)."""
 
     nucleus: float
-    """Keep the most likely tokens that together hold this probability; 1 keeps all (0 to 1;
-    default: 1.0)."""
+    """Another name of top_p."""
 
     mass: str
     """Measure against the current candidates, or the full row that Softmax saw (current or full;
@@ -172,8 +168,7 @@ class SamplingKeywords(TypedDict, total=False):
     token (0 or more; default: 1.0)."""
 
     temp: float
-    """Flatness of the distribution: below 1 sharper, above 1 flatter, 0 always the most likely
-    token (0 or more; default: 1.0)."""
+    """Another name of temperature."""
 
     dynatemp_range: float
     """Let the temperature vary by this much with the entropy; 0 is off (0 to 1000000; default:
@@ -183,7 +178,7 @@ class SamplingKeywords(TypedDict, total=False):
     """How the entropy maps onto the range: above 1 stays low longer (0 to 1000; default: 1.0)."""
 
     dynatemp_exp: float
-    """How the entropy maps onto the range: above 1 stays low longer (0 to 1000; default: 1.0)."""
+    """Another name of dynatemp_exponent."""
 
     smoothing_factor: float
     """Strength of quadratic sampling, which bends the logits; 0 is off (0 to 1000000; default:
@@ -254,19 +249,17 @@ class SamplingKeywords(TypedDict, total=False):
 
 
 class GenerateKeywords(SamplingKeywords, total=False):
-    """Keyword arguments of ``generate``."""
+    """Those of ``generate``."""
 
     max_tokens: int | None
     """Tokens to write at most; -1: until the model ends or the context is full (-1 or more;
     default: -1)."""
 
     max_new_tokens: int | None
-    """Tokens to write at most; -1: until the model ends or the context is full (-1 or more;
-    default: -1)."""
+    """Another name of max_tokens."""
 
     n_predict: int | None
-    """Tokens to write at most; -1: until the model ends or the context is full (-1 or more;
-    default: -1)."""
+    """Another name of max_tokens."""
 
     stop: str | Iterable[str]
     """End before this text, which is not part of it; several may be given (at most 512; default:
@@ -297,8 +290,7 @@ class GenerateKeywords(SamplingKeywords, total=False):
     for prompts that end within a word; not for chats, nor with a grammar (default: off)."""
 
     token_healing: bool
-    """Take back the last tokens of the prompt that a longer token begins with, and write them anew:
-    for prompts that end within a word; not for chats, nor with a grammar (default: off)."""
+    """Another name of heal."""
 
     shown_tokens: Iterable[int]
     """Control tokens whose names are part of the text, where others are left out (default: none)."""
@@ -375,381 +367,120 @@ class GenerateKeywords(SamplingKeywords, total=False):
 
 
 class BatchKeywords(TypedDict, total=False):
-    """Those of ``generate_batch``."""
+    """Those of ``generate_batch``: as in GenerateKeywords, or a list, with one for each prompt."""
 
     max_tokens: int | None | Sequence[int | None]
-    """Tokens to write at most; -1: until the model ends or the context is full (-1 or more;
-    default: -1)."""
-
     max_new_tokens: int | None | Sequence[int | None]
-    """Tokens to write at most; -1: until the model ends or the context is full (-1 or more;
-    default: -1)."""
-
     n_predict: int | None | Sequence[int | None]
-    """Tokens to write at most; -1: until the model ends or the context is full (-1 or more;
-    default: -1)."""
-
     stop: str | Iterable[str]
-    """End before this text, which is not part of it; several may be given (at most 512; default:
-    none)."""
-
     stop_loops: Mapping[str, float] | Iterable[float] | str | None
-    """End a text that repeats itself: its last tokens are so many repeats of one cycle (repeats)
-    and so many tokens (min_tokens), or more; with temperature and for it goes on, that many tokens
-    at that temperature (default: none)."""
-
     logprobs: int | None | Sequence[int | None]
-    """Report each token's natural-log probability and those of so many most probable ones, from the
-    logits before sampling (0 or more; default: none)."""
-
     kept: bool | Sequence[bool]
-    """Report which tokens the samplers had left, and the drawn one's natural-log probability among
-    them; needs logprobs and portable numerics (default: off)."""
-
     echo: bool | Sequence[bool]
-    """Begin the text with the prompt (default: off)."""
-
     parse_special: bool | Sequence[bool]
-    """Read names of control tokens in the prompt as those tokens; not for text of strangers
-    (default: off)."""
-
     heal: bool | Sequence[bool]
-    """Take back the last tokens of the prompt that a longer token begins with, and write them anew:
-    for prompts that end within a word; not for chats, nor with a grammar (default: off)."""
-
     token_healing: bool | Sequence[bool]
-    """Take back the last tokens of the prompt that a longer token begins with, and write them anew:
-    for prompts that end within a word; not for chats, nor with a grammar (default: off)."""
-
     shown_tokens: Iterable[int]
-    """Control tokens whose names are part of the text, where others are left out (default: none)."""
-
     reasoning_budget: int | None | Sequence[int | None]
-    """Tokens of reasoning at most: after these its end is forced; -1: no limit (-1 or more;
-    default: -1)."""
-
     reasoning_budget_message: str | Sequence[str]
-    """Text that ends reasoning whose budget is spent, before its end is forced (default: none)."""
-
     reasoning_budget_grace: int | Sequence[int]
-    """Tokens that reasoning may have beyond its budget to come to the end of a sentence (0 or more;
-    default: 0)."""
-
     reasoning_marks: tuple[str, str]
-    """Texts that begin and end reasoning, for reasoning_budget; a chat knows those of its template
-    (default: ('<think>', '</think>'))."""
-
     banned_strings: str | Iterable[str]
-    """Texts that never occur: where one does, it is taken back and drawn anew; several may be given
-    (at most 512; default: none)."""
-
     banned_regex: str | Mapping[str, object] | Iterable[object]
-    """Regular expressions (RE2's) that nothing in the text matches: a match is taken back and drawn
-    anew; several may be given; {"regex": ..., "probability": 0.5} bans a match with that
-    probability (at most 512; default: none)."""
-
     guidance_scale: float | Sequence[float]
-    """How far to move away from what the negative prompt makes of the same text; 1: not at all (0
-    to 1000000; default: 1.0)."""
-
     negative_prompt: str | Iterable[int] | None
-    """Text or token ids that guidance_scale moves away from; in a chat it replaces the system
-    message (default: an empty text)."""
-
     context_shift: bool | Sequence[bool]
-    """When the context is full, forget the older half of the text and go on (default: off)."""
-
     n_keep: int | None | Sequence[int | None]
-    """Tokens at the beginning that a context shift never forgets; -1: the prompt (-1 or more;
-    default: what the tokenizer puts before every text: BOS if any)."""
-
     complete_grammar: bool | None | Sequence[bool | None]
-    """With a grammar, bring the text to its end before max_tokens or the context cuts it off, by
-    tokens that are not drawn (default: on with portable numerics)."""
-
     jump_forward: bool | Sequence[bool]
-    """Decode together what a grammar forces: the same text, faster (default: on)."""
-
     sampling_device: str | Sequence[str]
-    """Where the same tokens are drawn: host: on the CPU; device: where the logits are
-    (docs/device.md); auto: there if the model is not on the CPU and nothing stands against it (auto
-    or host or device; default: auto)."""
-
     multi_step: int | Sequence[int]
-    """Tokens that the device makes before the host looks at any: text comes in runs; needs
-    sampling_device='device', and a model without windows or states (1 to 4096; default: 1)."""
-
     spec_type: str | Sequence[str]
-    """Guess what follows and decode it together: the same tokens, faster where guesses are right;
-    ngram: as the text went on before; draft: by a smaller model, or by a draft head and the text's
-    own repeats (model_draft) (none or ngram or draft; default: none)."""
-
     spec_draft_n_max: int | Sequence[int]
-    """Tokens guessed at once at most; fewer where fewer pay (1 to 64; default: 16)."""
-
     adapters: Mapping[str, float] | str | None
-    """Adapters that the model was loaded with and their scales, {'name': 0.5}, or one name; {}:
-    none (docs/adapters.md) (default: what the model was loaded with)."""
-
     namespace: str | Sequence[str]
-    """Of the prompt cache: prompts share what was computed only within one (default: none)."""
-
     mirostat: int | Sequence[int]
-    """Choose tokens by mirostat 1 or 2 in place of the plain draw; 0 is off (0 to 2; default: 0)."""
-
     repetition_under_grammar: str | Sequence[str]
-    """Whether the repetition penalty applies where a grammar constrains the text: apply, or none as
-    Akunu does (apply or none; default: apply)."""
-
     allowed_token_ids: Iterable[int] | None
-    """Draw only these tokens; may be repeated."""
-
     stop_token_ids: Iterable[int]
-    """Tokens that end a generation, beside the vocabulary's; may be repeated."""
-
     logit_bias: Mapping[int, float] | Mapping[str, float] | Mapping[int | str, float] | Iterable[tuple[int | str, float]]
-    """Add BIAS to the logit of token ID, as in 15+1.5 or 15-inf, or of all tokens of a text, as in
-    '" the"-2'; may be repeated."""
-
     min_tokens: int | Sequence[int]
-    """Let no token end the text before this many were generated; 0 is off (0 or more; default: 0)."""
-
     min_new_tokens: int | Sequence[int]
-    """Let no token end the text before this many were generated; 0 is off (0 or more; default: 0)."""
-
     bad_words: Sequence[str | Sequence[int]]
-    """Text that never occurs, as the tokenizer spells it; may be repeated."""
-
     bad_words_ids: Sequence[str | Sequence[int]]
-    """Text that never occurs, as the tokenizer spells it; may be repeated."""
-
     no_repeat_ngram_size: int | Sequence[int]
-    """Let no run of this many tokens occur twice; 0 is off (0 or more; default: 0)."""
-
     penalty_last_n: int | Sequence[int]
-    """Window of the penalties in tokens; 0 turns them off, -1 is all (-1 or more; default: 64)."""
-
     repeat_last_n: int | Sequence[int]
-    """Window of the penalties in tokens; 0 turns them off, -1 is all (-1 or more; default: 64)."""
-
     repetition_penalty: float | Sequence[float]
-    """Divide the logits of tokens in the window by this; 1 is off (1e-30 or more; default: 1.0)."""
-
     repeat_penalty: float | Sequence[float]
-    """Divide the logits of tokens in the window by this; 1 is off (1e-30 or more; default: 1.0)."""
-
     frequency_penalty: float | Sequence[float]
-    """Lower a logit by this for each time its token is in the window (default: 0.0)."""
-
     presence_penalty: float | Sequence[float]
-    """Lower a logit by this if its token is in the window (default: 0.0)."""
-
     penalty_scope: str | Sequence[str]
-    """Which tokens of the window count: all, generated, or mixed as in vLLM (all or generated or
-    mixed; default: all)."""
-
     repetition_per: str | Sequence[str]
-    """Apply the repetition penalty once per token, or once for each time it is in the window as
-    Akunu does (token or occurrence; default: token)."""
-
     dry_multiplier: float | Sequence[float]
-    """Strength of the penalty on repeated sequences; 0 is off (-1000000 to 1000000; default: 0.0)."""
-
     dry_base: float | Sequence[float]
-    """How fast that penalty grows with the length of the repetition (1 to 1000000; default: 1.75)."""
-
     dry_allowed_length: int | Sequence[int]
-    """Repetitions shorter than this are not penalised (0 or more; default: 2)."""
-
     dry_penalty_last_n: int | Sequence[int]
-    """Window in which repetitions are sought; 0 is off, -1 is all (-1 or more; default: 64)."""
-
     dry_sequence_breakers: Sequence[str | Sequence[int]]
-    """Text at which a repetition ends; may be repeated, 'none' for no breakers."""
-
     top_n_sigma: float | Sequence[float]
-    """Keep logits within this many deviations of the best; 0 and -1 are off (0 to 1000000, or -1;
-    default: -1.0)."""
-
     nsigma: float | Sequence[float]
-    """Keep logits within this many deviations of the best; 0 and -1 are off (0 to 1000000, or -1;
-    default: -1.0)."""
-
     min_k_tau: float | Sequence[float]
-    """Keep what stands before the steepest fall of the logits, and at least this over their range;
-    -1 is off (0 to 1000000, or -1; default: -1.0)."""
-
     top_k: int | Sequence[int]
-    """Keep the k most likely tokens; 0 keeps all (0 or more; default: 0)."""
-
     top_k_limit: int | Sequence[int]
-    """Keep this many where top_k is off or not less than the vocabulary, as Akunu does; 0 is no
-    limit (0 or more; default: 0)."""
-
     top_a: float | Sequence[float]
-    """Keep tokens at least this times the square of the best probability; 0 is off (0 to 1;
-    default: 0.0)."""
-
     tfs_z: float | Sequence[float]
-    """Cut the tail where the curve of probabilities flattens; 1 is off (0 to 1; default: 1.0)."""
-
     tfs: float | Sequence[float]
-    """Cut the tail where the curve of probabilities flattens; 1 is off (0 to 1; default: 1.0)."""
-
     min_keep: int | Sequence[int]
-    """Let truncating samplers keep at least this many tokens (0 or more; default: 0)."""
-
     typical_p: float | Sequence[float]
-    """Keep the most typical tokens that together hold this probability; 1 is off (0 to 1; default:
-    1.0)."""
-
     typ_p: float | Sequence[float]
-    """Keep the most typical tokens that together hold this probability; 1 is off (0 to 1; default:
-    1.0)."""
-
     typical: float | Sequence[float]
-    """Keep the most typical tokens that together hold this probability; 1 is off (0 to 1; default:
-    1.0)."""
-
     top_p: float | Sequence[float]
-    """Keep the most likely tokens that together hold this probability; 1 keeps all (0 to 1;
-    default: 1.0)."""
-
     nucleus: float | Sequence[float]
-    """Keep the most likely tokens that together hold this probability; 1 keeps all (0 to 1;
-    default: 1.0)."""
-
     mass: str | Sequence[str]
-    """Measure against the current candidates, or the full row that Softmax saw (current or full;
-    default: current)."""
-
     min_p: float | Sequence[float]
-    """Keep tokens at least this fraction as likely as the best; 0 keeps all (0 to 1; default: 0.0)."""
-
     epsilon_cutoff: float | Sequence[float]
-    """Keep tokens of at least this probability; 0 is off (0 to 1; default: 0.0)."""
-
     eta_cutoff: float | Sequence[float]
-    """Keep tokens of at least this probability, or less where the entropy is high; 0 is off (0 to
-    1; default: 0.0)."""
-
     p_less: str | Sequence[str]
-    """Keep tokens at least as likely as two draws are to agree; normalized keeps more; off keeps
-    all (off or on or normalized; default: off)."""
-
     top_h: float | Sequence[float]
-    """Keep the most likely tokens whose entropy is at most this share of the row's; 1 keeps all (0
-    to 1; default: 1.0)."""
-
     seed: int | None | Sequence[int | None]
-    """Seed of the random draws, 64 bits; -1 or none draws one from the system and reports it."""
-
     xtc_probability: float | Sequence[float]
-    """Chance that the top choices are excluded at a step; 0 is off (0 to 1; default: 0.0)."""
-
     xtc_threshold: float | Sequence[float]
-    """Probability from which a token is a top choice; 1 is off (0 to 0.5, or 1; default: 0.1)."""
-
     temperature: float | Sequence[float]
-    """Flatness of the distribution: below 1 sharper, above 1 flatter, 0 always the most likely
-    token (0 or more; default: 1.0)."""
-
     temp: float | Sequence[float]
-    """Flatness of the distribution: below 1 sharper, above 1 flatter, 0 always the most likely
-    token (0 or more; default: 1.0)."""
-
     dynatemp_range: float | Sequence[float]
-    """Let the temperature vary by this much with the entropy; 0 is off (0 to 1000000; default:
-    0.0)."""
-
     dynatemp_exponent: float | Sequence[float]
-    """How the entropy maps onto the range: above 1 stays low longer (0 to 1000; default: 1.0)."""
-
     dynatemp_exp: float | Sequence[float]
-    """How the entropy maps onto the range: above 1 stays low longer (0 to 1000; default: 1.0)."""
-
     smoothing_factor: float | Sequence[float]
-    """Strength of quadratic sampling, which bends the logits; 0 is off (0 to 1000000; default:
-    0.0)."""
-
     smoothing_curve: float | Sequence[float]
-    """How fast the bent curve falls far from the best token; 1 is a parabola (1 to 10; default:
-    1.0)."""
-
     mirostat_tau: float | Sequence[float]
-    """Surprise per token that mirostat aims at, in bits (0 to 1000; default: 5.0)."""
-
     mirostat_eta: float | Sequence[float]
-    """How fast mirostat corrects itself (0 to 1000; default: 0.1)."""
-
     mirostat_m: int | Sequence[int]
-    """Candidates that mirostat 1 estimates the distribution's shape on (2 to 1048576; default:
-    100)."""
-
     adaptive_target: float | Sequence[float]
-    """Probability that chosen tokens should have on average; -1 is off (0 to 1, or -1; default:
-    -1.0)."""
-
     adaptive_decay: float | Sequence[float]
-    """How slowly that average forgets (0 to 0.99; default: 0.9)."""
-
     draw: str | Sequence[str]
-    """How the token is drawn: by inverse cumulative mass, by a race, as Akunu does on the GPU or
-    the CPU, by a race keyed for a watermark, or by SynthID's tournament (inverse or gumbel or
-    gumbel-pcg or mt19937 or watermark or synthid; default: inverse)."""
-
     watermark_key_file: PathLike[str] | str | None
-    """File with the key of draw=watermark or synthid, 16 bytes or more; without it the environment
-    variable ALEATOR_WATERMARK_KEY has the key."""
-
     watermark_ngram: int | Sequence[int]
-    """Tokens before a token that its draw is keyed by with draw=watermark or synthid; fewer survive
-    more edits, more repeat less (1 to 16; default: 4)."""
-
     samplers: str | Iterable[str]
-    """Samplers in order, separated by ";" (default:
-    penalties;dry;top_n_sigma;top_k;typical_p;top_p;min_p;xtc;temperature)."""
-
     ignore_eos: bool | Sequence[bool]
-    """Never draw a token that ends the text."""
-
     numerics: str | Sequence[str]
-    """Portable: the same token on every machine; llama.cpp: llama.cpp's own tokens (portable or
-    llama.cpp; default: portable)."""
-
     grammar: str | ConstraintSampler | None
-    """A grammar that the text obeys: GBNF text, or a sampler such as Lark."""
-
     json_schema: Mapping[str, Any] | bool | str | ConstraintSampler | None
-    """A JSON schema that the text obeys: mapping or JSON text."""
-
     regex: str | ConstraintSampler | None
-    """A regular expression that the whole text matches."""
-
     phases: Mapping[str, Any] | Iterable[tuple[str, Any]]
-    """Sampling parameters of a part of the text, as in thinking:temperature=0.6, or a preset, as in
-    thinking=greedy; parts are thinking, answer, tool, and those with marks of their own; may be
-    repeated (docs/samplers.md)."""
-
     sampler_seq: str | Sequence[str]
-    """Samplers in order, one letter each: e penalties, d dry, s top_n_sigma, k top_k, y typical_p,
-    p top_p, m min_p, x xtc, t temperature, i infill, a adaptive_p."""
-
 
 class BeamKeywords(SamplingKeywords, total=False):
-    """Keyword arguments of ``beams``."""
+    """Those of ``beams``."""
 
     max_tokens: int | None
     """Tokens to write at most; -1: until the model ends or the context is full (-1 or more;
     default: -1)."""
 
     max_new_tokens: int | None
-    """Tokens to write at most; -1: until the model ends or the context is full (-1 or more;
-    default: -1)."""
+    """Another name of max_tokens."""
 
     n_predict: int | None
-    """Tokens to write at most; -1: until the model ends or the context is full (-1 or more;
-    default: -1)."""
+    """Another name of max_tokens."""
 
     stop: str | Iterable[str]
     """End before this text, which is not part of it; several may be given (at most 512; default:
@@ -789,15 +520,8 @@ class BeamKeywords(SamplingKeywords, total=False):
     off)."""
 
 
-class ContextKeywords(TypedDict, total=False):
-    """Keyword arguments of ``Context``."""
-
-    n_ctx: int
-    """Cells, shared by all sequences; 0: as many as the model was trained with (0 or more; default:
-    0)."""
-
-    n_seq_max: int
-    """Sequence ids lie in [0, n_seq_max) (1 to 4096; default: 1)."""
+class CacheKeywords(TypedDict, total=False):
+    """Those of ``load`` and ``Context``."""
 
     n_ubatch: int
     """Tokens computed at once; at most n_batch (1 or more; default: 512)."""
@@ -857,6 +581,26 @@ class ContextKeywords(TypedDict, total=False):
     n_threads_batch: int | None
     """Threads for more than one token (1 or more; default: like n_threads)."""
 
+    split: str | None
+    """How batches are cut (aleator.cache.batches) (simple or equal or sequence; default:
+    llama.cpp's choice: equal with policy='streams' and for models with attention and states, else
+    simple)."""
+
+    lock_timeout: float | None
+    """Seconds to wait for another thread that uses the context, before it is an error (0 or more;
+    default: no limit)."""
+
+
+class ContextKeywords(CacheKeywords, total=False):
+    """Those of ``Context``."""
+
+    n_ctx: int
+    """Cells, shared by all sequences; 0: as many as the model was trained with (0 or more; default:
+    0)."""
+
+    n_seq_max: int
+    """Sequence ids lie in [0, n_seq_max) (1 to 4096; default: 1)."""
+
     device: torch.device | str | None
     """Where logits are returned, such as cpu or cuda:1 (default: the decoder's)."""
 
@@ -868,18 +612,9 @@ class ContextKeywords(TypedDict, total=False):
     """Decode gives hidden states after the last norm, [rows, n_embd], in place of logits (default:
     off)."""
 
-    split: str | None
-    """How batches are cut (aleator.cache.batches) (simple or equal or sequence; default:
-    llama.cpp's choice: equal with policy='streams' and for models with attention and states, else
-    simple)."""
 
-    lock_timeout: float | None
-    """Seconds to wait for another thread that uses the context, before it is an error (0 or more;
-    default: no limit)."""
-
-
-class LoadKeywords(TypedDict, total=False):
-    """Keyword arguments of ``load``."""
+class LoadKeywords(CacheKeywords, total=False):
+    """Those of ``load``."""
 
     device: str | None
     """What computes: cpu, cuda, cuda:1 ...; auto: cuda where it can, else cpu, and the log says why
@@ -936,76 +671,9 @@ class LoadKeywords(TypedDict, total=False):
     of an EAGLE-3 head; mtp: the layer in the model's file that predicts further tokens; bundled:
     the bundled model's head (default: none)."""
 
-    n_ubatch: int
-    """Tokens computed at once; at most n_batch (1 or more; default: 512)."""
-
-    flash_attn: bool
-    """Fused attention for several tokens, which never holds the scores; values are laid out for it
-    (default: on)."""
-
-    type_k: str
-    """Type that keys are stored in (f32 or f16 or bf16 or q8_0 or q5_1 or q5_0 or q4_1 or q4_0 or
-    iq4_nl; default: f16)."""
-
-    type_v: str
-    """Type that values are stored in (f32 or f16 or bf16 or q8_0 or q5_1 or q5_0 or q4_1 or q4_0 or
-    iq4_nl; default: f16)."""
-
-    offload_kqv: bool
-    """Keep the cache on the device that computes, and do attention there; otherwise on the CPU
-    (default: on)."""
-
-    v_layout: str | None
-    """How values are laid out (token or channel; default: llama.cpp's choice: token with flash_attn
-    and for types of blocks, else channel)."""
-
-    k_storage: str
-    """Raw: keys are rotated when they are read: shifts are exact for any type, each token costs
-    more time (rotated or raw; default: rotated)."""
-
-    policy: str
-    """Unified: all sequences share one pool of cells; streams: each has an equal share (unified or
-    streams; default: unified)."""
-
-    compat: str | None
-    """Llama-2024: tokens of a micro-batch lie in a row, as in llama.cpp's cache of that year
-    (llama-2024; default: none)."""
-
-    swa_full: bool
-    """Window layers keep every position, for any rewind and shift; otherwise they have llama.cpp's
-    number of cells, and use them again as it does (default: off)."""
-
-    swa_sinks: int
-    """First positions that window layers keep and every token sees (attention sinks); only for
-    models with windows (0 or more; default: 0)."""
-
-    n_rollback: int
-    """Tokens by which a sequence of a recurrent model can be rewound (others: any number) (0 to
-    4096; default: 0)."""
-
-    n_batch: int
-    """Tokens of one prefill call: batches are cut into pieces of at most so many (1 or more;
-    default: 2048)."""
-
-    n_threads: int | None
-    """Threads for decoding one token; the setting is the process's, and stays (1 or more; default:
-    OMP_NUM_THREADS, else all cores)."""
-
-    n_threads_batch: int | None
-    """Threads for more than one token (1 or more; default: like n_threads)."""
-
-    split: str | None
-    """How batches are cut (aleator.cache.batches) (simple or equal or sequence; default:
-    llama.cpp's choice: equal with policy='streams' and for models with attention and states, else
-    simple)."""
-
-    lock_timeout: float | None
-    """Seconds to wait for another thread that uses the context, before it is an error (0 or more;
-    default: no limit)."""
-
 
 class EngineKeywords(TypedDict, total=False):
-    """Keyword arguments of ``Engine``."""
+    """Those of ``Engine``."""
 
     n_seq_max: int
     """Requests that are made at the same time; others wait (1 to 1024; default: 8)."""
@@ -1028,7 +696,7 @@ class EngineKeywords(TypedDict, total=False):
 
 
 class SubmitKeywords(GenerateKeywords, total=False):
-    """Keyword arguments of ``Engine.submit``."""
+    """Those of ``Engine.submit``."""
 
     priority: int
     """A request goes before those that came up to 64 requests earlier, for each step of priority
@@ -1040,7 +708,7 @@ class SubmitKeywords(GenerateKeywords, total=False):
 
 
 class SubmitBeamKeywords(BeamKeywords, total=False):
-    """Keyword arguments of ``Engine.beams``."""
+    """Those of ``Engine.beams``."""
 
     priority: int
     """A request goes before those that came up to 64 requests earlier, for each step of priority

@@ -303,8 +303,8 @@ def test_names_of_devices(
             checked_device("device", name)
     else:
         assert str(checked_device("device", name)) == found
-        assert [str(d) for d in devices.checked_devices("device", name, 2)] == [found] * 2
-        assert len(devices.checked_devices("device", [name], 1)) == 1
+        assert [str(d) for d in devices.checked_devices(name, 2)] == [found] * 2
+        assert len(devices.checked_devices([name], 1)) == 1
 
 
 def test_devices_in_words() -> None:

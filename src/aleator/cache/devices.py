@@ -41,12 +41,14 @@ def checked_device(name: str, device: object) -> Device:
     return CPU if made.type == "cpu" else made
 
 
-def checked_devices(name: str, given: object, n_layers: int) -> list[Device]:
+def checked_devices(given: object, n_layers: int) -> list[Device]:
     """The device of each layer, from one device or a list of one per layer; see :func:`checked_device`."""
     each = list(given) if isinstance(given, (list, tuple)) else [given] * n_layers
     if len(each) != n_layers:
-        raise ParameterError(name, f"{len(each)} devices for {n_layers} layers: give one for each")
-    return [checked_device(name, device) for device in each]
+        raise ParameterError(
+            "device", f"{len(each)} devices for {n_layers} layers: give one for each"
+        )
+    return [checked_device("device", device) for device in each]
 
 
 def named_device(name: str, device: object) -> Device:

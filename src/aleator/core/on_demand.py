@@ -8,11 +8,16 @@ from typing import Any
 
 
 def on_demand(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a package's ``__getattr__`` that imports each name from its home when first used."""
+    """Return a package's ``__getattr__`` that imports each name from its home, a module of the package.
+
+    Names whose home is "" are modules themselves.
+    """
 
     def find(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if not homes[name]:
+            return import_module(f"{package}.{name}")
         return getattr(import_module(f"{package}.{homes[name]}"), name)
 
     return find

@@ -243,7 +243,7 @@ class EngineLoop:
         while not self.closed:
             try:
                 self._clear_errors()
-                self.iterate(wait=True)
+                self._iterate()
             except BaseException as error:
                 self._recover(error)
         self._end_all()
@@ -266,14 +266,11 @@ class EngineLoop:
             except BaseException as error:
                 self._recover(error)
 
-    def iterate(self, wait: bool = False) -> None:
-        """Take in what other threads sent, and make one step if a request is running.
-
-        If none is running, ``wait`` waits until one comes.
-        """
+    def _iterate(self) -> None:
+        """Take in what other threads sent, and make one step; if no request is running, wait for one."""
         core = self._core
         can_call = self._calls and core.scheduler.free is not None
-        self._take_in(wait and not (core.has_work or can_call))
+        self._take_in(not (core.has_work or can_call))
         self._end_expired()
         self._calls.run_all(core.scheduler.free)
         started = perf_counter()

@@ -172,12 +172,6 @@ class LoadedModel(Uncopyable):
 
         return TieredPrefixes(inner or context.cache, context, tiers, self.identity, self.loading)
 
-    def bring_up(self, context: Context, tokens: Sequence[int], namespace: str, seq: int) -> None:
-        """Let a context's cells have what a tier has of a text, by an empty sequence."""
-        if (tiers := self.tiers_of(context)) is not None:
-            tiers.reuse(seq, [*tokens, 0], namespace)  # the last token of a prompt is never reused
-            context.cache.seq_rm(seq, -1, -1)
-
     def cells(self, n: int, n_seq_max: int) -> Context:
         """A new context of so many cells and sequences, as far as these have positions."""
         return self.context(n_ctx=min(n, n_seq_max * self.n_ctx), n_seq_max=n_seq_max)
@@ -304,7 +298,13 @@ class LoadedModel(Uncopyable):
         state = state_of(generation.chain, session.tokens, len(made))
         session = replace(session, chain=state)
         context = self.own_context()
-        self.bring_up(context, session.remaining, session.namespace, 0)
+        if (
+            tiers := self.tiers_of(context)
+        ) is not None:  # the cells get what a tier has of the text
+            tiers.reuse(
+                0, [*session.remaining, 0], session.namespace
+            )  # of a prompt, so without its last
+            context.cache.seq_rm(0, -1, -1)
         held = save_session(path, context, session, self.identity)
         path.holds(session.tokens, session.n_prompt)
         return held

@@ -79,8 +79,8 @@ def transformer(
         context_length=context_length,
         tied="output.weight" not in gguf.tensors,
         rope=_read_rope(fields, architecture, head_dim, context_length),
-        pooling=_read_pooling(fields, f"{name}.pooling_type", ""),
-        score_pooling=_read_pooling(fields, f"{name}.classifier.pooling_type", ""),
+        pooling=_read_pooling(fields, f"{name}.pooling_type"),
+        score_pooling=_read_pooling(fields, f"{name}.classifier.pooling_type"),
     )
 
 
@@ -94,9 +94,9 @@ POOLINGS = ("none", "mean", "cls", "last", "rank")
 """Ways of pooling by their numbers in files."""
 
 
-def _read_pooling(fields: Fields, key: str, default: str) -> str:
+def _read_pooling(fields: Fields, key: str) -> str:
     if key not in fields:
-        return default
+        return ""
     return POOLINGS[fields.integer(key, 0, len(POOLINGS) - 1)]
 
 

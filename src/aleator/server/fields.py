@@ -6,7 +6,6 @@ declarations.  An unknown name is an error that suggests the nearest known one; 
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 import math
@@ -22,7 +21,7 @@ from aleator.chat.message import shown as shown
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
 from aleator.core.options import affects_text
-from aleator.core.parameter import Parameter, nearest, translated
+from aleator.core.parameter import Parameter, closest, nearest, translated
 from aleator.engine.prompts import GENERATION, SAMPLING
 from aleator.samplers.params import CONSTRAINTS
 from aleator.server.accepted import ACCEPTED, Accepted
@@ -206,7 +205,7 @@ class Fields:
         known = self.accepted.get(word)
         if known is None:
             known_names = [*self._names, *self.accepted] if len(word) <= LONGEST_NAME else []
-            close = difflib.get_close_matches(word, known_names, n=3)
+            close = closest(word, known_names, 3)
             hint = f"did you mean {' or '.join(close)}?" if close else "docs/server.md lists them"
             return f"there is no field {word!r:.80}: {hint}"
         if known.takes(value):

@@ -120,7 +120,7 @@ def n_ids(file: GGUFFile) -> int:
     return file.fields.integer(f"{file.get('general.architecture', '')}.vocab_size", 1, 2**31 - 1)
 
 
-def index_tokens(tokens: Sequence[str], fields: Fields, key: str) -> Mapping[str, int]:
+def index_tokens(tokens: Sequence[str], fields: Fields) -> Mapping[str, int]:
     """Map texts to ids; FileFormatError if a text occurs twice."""
     twice: tuple[int, int] | None = None
     ids: Mapping[str, int]
@@ -131,6 +131,7 @@ def index_tokens(tokens: Sequence[str], fields: Fields, key: str) -> Mapping[str
         if len(ids) < len(tokens):
             twice = next((i, ids[text]) for i, text in enumerate(tokens) if ids[text] != i)
     if twice is not None:
+        key = "tokenizer.ggml.tokens"
         raise fields.error(key, f"tokens {twice[0]} and {twice[1]} are both {tokens[twice[0]]!r}")
     return ids
 

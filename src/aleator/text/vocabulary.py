@@ -186,7 +186,7 @@ class Vocabulary:
             raise fields.error("tokenizer.ggml.tokens", "the vocabulary has no tokens")
         if not isinstance(tokens, StoredTexts) or tokens.stored.has_empty:
             tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(tokens)]
-        ids = gguf.index_tokens(tokens, fields, "tokenizer.ggml.tokens")
+        ids = gguf.index_tokens(tokens, fields)
         attributes = gguf.attributes_of(fields, len(tokens))
         if kind == "spm":
             gguf.check_byte_tokens(fields, tokens, attributes)

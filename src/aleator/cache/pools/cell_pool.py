@@ -70,7 +70,7 @@ class CellPool(Pool):
         self.type_k, self.type_v, self.v_layout = type_k, type_v, v_layout
         self.policy, self.compat, self.n_pos_per_embd = policy, compat, n_pos_per_embd
         self._check_options(n_cells, k_storage, pad, rotate is not None, n_kept > 0)
-        devices = checked_devices("device", device, len(layers))
+        devices = checked_devices(device, len(layers))
         k_bytes, v_bytes = bytes_for(layers, n_cells, type_k, type_v)
         where = ", ".join(dict.fromkeys(str(d) for d in devices)) or "cpu"
         too_much = (

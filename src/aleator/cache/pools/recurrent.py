@@ -66,7 +66,7 @@ class RecurrentPool(Pool):
         self.n_layers = len(layers) if n_layers is None else n_layers
         self.kept_rows = integer_in("kept_rows", kept_rows, 0, 2**31 - 1)
         n_rows = own_rows(n_seq_max, rollback) + kept_rows
-        devices = checked_devices("device", device, len(layers))
+        devices = checked_devices(device, len(layers))
         try:
             self.rows = StateRows(layers, n_rows, devices)
         except (RuntimeError, MemoryError) as error:
