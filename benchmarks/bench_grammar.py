@@ -128,22 +128,14 @@ class Engines:
         start = time.perf_counter()
         self.llguidance = llguidance.LLTokenizer(llguidance.TokenizerWrapper(_Tokens(pieces, self)))
         self.seconds["llguidance"] = time.perf_counter() - start
-        self.n_words = -(-n // 32)
 
     def aleator(self, text: str) -> Engine:
         constraint = compile_gbnf(text, "root", self.vocabulary)
-        words = np.zeros(self.n_words, np.uint32)
-        return (
-            lambda: constraint.mask_into(words),
-            lambda: words,
-            constraint.accept,
-            constraint.reset,
-        )
+        return constraint.mask, constraint.mask, constraint.accept, constraint.reset
 
     def no_cache(self, text: str) -> Engine:
         pristine = compile_gbnf(text, "root", self.vocabulary)
         state = {"now": pristine.clone()}
-        words = np.zeros(self.n_words, np.uint32)
         accepted: list[int] = []
 
         def begin() -> None:
@@ -159,7 +151,7 @@ class Engines:
             accepted.clear()
             begin()
 
-        return lambda: state["now"].mask_into(words), lambda: words, accept, reset
+        return lambda: state["now"].mask(), lambda: state["now"].mask(), accept, reset
 
     def llama_cpp(self, text: str) -> Engine:
         grammar = llama_cpp.llama_sampler_init_grammar(self.model.vocab, text.encode(), b"root")

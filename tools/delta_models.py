@@ -9,11 +9,11 @@ from pathlib import Path
 
 import gguf
 import numpy as np
-from model_file import Array, Draws, add_tensors, write_file
+from model_file import Array, Draws, Shape, add_tensors, write_file
 
 
 @dataclass(frozen=True)
-class Delta:
+class Delta(Shape):
     """A model: GGUF's dimensions, and the seed of its weights.
 
     Attributes:
@@ -26,19 +26,9 @@ class Delta:
         joint: the projections are joint, as in the first files of Qwen3-Next.
         further: blocks that predict further tokens.
         n_experts: 0: feed-forward parts are plain.
-        type: type of the matrices.
     """
 
-    arch: str
-    n_vocab: int = 64
     n_layers: int = 4
-    n_embd: int = 64
-    n_heads: int = 4
-    n_kv_heads: int = 2
-    head_dim: int = 16
-    n_ff: int = 96
-    context: int = 512
-    tied: bool = False
     interval: int = 2
     listed: tuple[bool, ...] = ()
     rope: int = 8
@@ -53,8 +43,6 @@ class Delta:
     n_used: int = 2
     n_ff_expert: int = 32
     n_ff_shared: int = 48
-    seed: int = 1
-    type: str = "F32"
 
 
 DELTAS: dict[str, Delta] = {

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gemma4_models import Gemma4Shape
+from model_file import Shape
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class MixtureShape:
 
 
 @dataclass(frozen=True)
-class Dense:
+class Dense(Shape):
     """A model: GGUF's dimensions, which tensors there are, further metadata, and the seed of the weights.
 
     Attributes:
@@ -53,19 +54,9 @@ class Dense:
         latent: compressed keys, if there are any.
         experts: mixtures of experts, if there are any.
         gemma4: gemma4's layers, if these are some.
-        type: type of the matrices.
     """
 
-    arch: str
-    n_vocab: int = 64
     n_layers: int = 2
-    n_embd: int = 64
-    n_heads: int = 4
-    n_kv_heads: int = 2
-    head_dim: int = 16
-    n_ff: int = 96
-    context: int = 512
-    tied: bool = False
     norms: tuple[str, ...] = ("attn_norm", "ffn_norm")
     head_norm: str = ""
     bias: tuple[str, ...] = ()
@@ -82,5 +73,3 @@ class Dense:
     latent: LatentShape | None = None
     experts: MixtureShape | None = None
     gemma4: Gemma4Shape | None = None
-    seed: int = 1
-    type: str = "F32"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,11 @@ import gguf
 import kimi_models
 import numpy as np
 from kimi_models import KimiShape
-from model_file import Array, Draws, add_fields, add_tensors, write_file
+from model_file import Array, Draws, Shape, add_fields, add_tensors, write_file
 
 
 @dataclass(frozen=True)
-class Hybrid:
+class Hybrid(Shape):
     """A model: GGUF's dimensions, the kinds of its layers, further metadata, and the seed of the weights.
 
     Attributes:
@@ -34,19 +34,13 @@ class Hybrid:
         kimi: kimi-linear's layers, if these are some; states have heads of ``head_dim``.
         n_experts: experts of every feed-forward part; 0: there is no mixture.
         meta: further fields, without the architecture's prefix.
-        type: type of the matrices.
     """
 
-    arch: str
     layers: str
-    n_vocab: int = 64
+    _: KW_ONLY
     n_embd: int = 32
-    n_heads: int = 4
-    n_kv_heads: int = 2
     head_dim: int = 8
     n_ff: int = 48
-    context: int = 512
-    tied: bool = False
     heads: int = 4
     groups: int = 2
     d_state: int = 8
@@ -67,8 +61,6 @@ class Hybrid:
     rope: bool = True
     kimi: KimiShape | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 1
-    type: str = "F32"
 
     @property
     def has_attention(self) -> bool:

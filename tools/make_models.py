@@ -18,29 +18,21 @@ from pathlib import Path
 import gguf
 import numpy as np
 import numpy.typing as npt
-from model_file import Array, Draws, write_file
+from model_file import Array, Draws, Shape, write_file
 from quantise import quantise_tensor
 
 
 @dataclass(frozen=True)
-class Spec:
+class Spec(Shape):
     """A model: GGUF's dimensions, and the seed of its weights."""
 
     arch: str = "llama"
-    n_vocab: int = 64
     n_layers: int = 2
-    n_embd: int = 64
-    n_heads: int = 4
-    n_kv_heads: int = 2
-    head_dim: int = 16
-    n_ff: int = 96
-    context: int = 512
     rope_theta: float = 10000.0
     scaling: str = "none"
     factor: float = 1.0
     original_context: int = 64
     rope_freqs: bool = False
-    tied: bool = False
     bias: bool = False
     window: int = 0  # gemma3
     # One of this many layers sees everything (jamba: has attention); None: not in the file.
@@ -59,8 +51,6 @@ class Spec:
     choice_bias: bool = False
     factors: tuple[float, ...] = ()  # granite's factors of embeddings, scores, outputs, logits
     n_distinct: int = 0  # layers with weights of their own, which later ones repeat; 0: all
-    seed: int = 1
-    type: str = "F32"
 
 
 SPECS: dict[str, Spec] = {

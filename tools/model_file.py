@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +14,24 @@ import numpy.typing as npt
 from quantise import quantise_tensor
 
 Array = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """GGUF's dimensions of a decoder, the seed of its weights, and the type of its matrices."""
+
+    arch: str
+    _: KW_ONLY
+    n_vocab: int = 64
+    n_embd: int = 64
+    n_heads: int = 4
+    n_kv_heads: int = 2
+    head_dim: int = 16
+    n_ff: int = 96
+    context: int = 512
+    tied: bool = False
+    seed: int = 1
+    type: str = "F32"
 
 
 class Named(Protocol):

@@ -46,7 +46,7 @@ TILES, WEIGHTS, CANDIDATES = (
 ROW, RANKED, VECTORS = "samplers/tiled_row.hpp", "samplers/ranked_row.hpp", "samplers/vectors.hpp"
 MUTATIONS = (
     one("ties go to the higher id", "samplers/values.hpp",
-        "static_cast<uint32_t>(~id)", "static_cast<uint32_t>(id)"),
+        "uint32_t(~id)", "uint32_t(id)"),
     one("c2 of the polynomial is one ulp off", "contract.hpp", "0.24022242426872253f", "0.24022243916988373f"),
     one("weights have two bits less", WEIGHTS,
         "contract::round + contract::weight_bits", "contract::round + 38"),
@@ -58,11 +58,11 @@ MUTATIONS = (
     Mutation("min-p drops what is exactly at its bound", VECTORS,
              (("_CMP_GE_OQ", "_CMP_GT_OQ"), ("x - zmax >= threshold", "x - zmax > threshold"))),
     one("min-p's product is a float32 one", "samplers/min_p.cpp",
-        "static_cast<float>(c.temperature() * distance)",
-        "static_cast<float>(c.temperature()) * static_cast<float>(distance)"),
+        "float(c.temperature() * distance)",
+        "float(c.temperature()) * float(distance)"),
     one("the product of temperatures is a float32", CANDIDATES,
         "const double product = temperature_ * factor;",
-        "const double product = static_cast<float>(temperature_ * factor);"),
+        "const double product = float(temperature_ * factor);"),
     one("a draw at a boundary stays before it", ROW,
         "while (target >= w[j]) target -= w[j++];", "while (target > w[j]) target -= w[j++];"),
     one("a Philox key word is one off", "contract.hpp", "0x9e3779b9u", "0x9e3779bau"),

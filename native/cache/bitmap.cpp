@@ -19,7 +19,7 @@ uint64_t bits_of(int64_t w, int64_t begin, int64_t end) {
 Bitmap::Bitmap(int64_t size, bool full) : size_(size) {
   for (int64_t n = size;;) {
     n = (n + 63) / 64;
-    levels_.emplace_back(static_cast<size_t>(n), uint64_t{0});
+    levels_.emplace_back(size_t(n), uint64_t{0});
     if (n == 1) break;
   }
   if (full) add(0, size);
@@ -60,7 +60,7 @@ int64_t Bitmap::next(int64_t i) const {
   // Up, to a word with a member at i or after, and down to that member.
   for (size_t level = 0; level < levels_.size(); ++level, ++i) {
     const int64_t w = i >> 6;
-    if (w >= static_cast<int64_t>(levels_[level].size())) break;
+    if (w >= int64_t(levels_[level].size())) break;
     const uint64_t rest = levels_[level][w] & ~uint64_t{0} << (i & 63);
     i = w;
     if (!rest) continue;

@@ -26,11 +26,10 @@ inline int64_t same(const int32_t* x, int64_t n, int64_t step, int32_t slope) {
   for (; step == 1 && i + 64 <= n; i += 64) {
     uint32_t differences = 0;
     for (int64_t k = 0; k < 64; ++k)
-      differences |=
-          static_cast<uint32_t>(x[i + k] ^ (first + slope * static_cast<int32_t>(i + k)));
+      differences |= uint32_t(x[i + k] ^ (first + slope * int32_t(i + k)));
     if (differences) break;
   }
-  while (i < n && x[i * step] == first + slope * static_cast<int32_t>(i)) ++i;
+  while (i < n && x[i * step] == first + slope * int32_t(i)) ++i;
   return i;
 }
 
@@ -43,7 +42,7 @@ inline void fill(int32_t* x, int64_t n, int64_t step, int32_t first, int32_t slo
   else if (step == 1)
     std::iota(x, x + n, first);
   else
-    for (int64_t i = 0; i < n; ++i) x[i * step] = first + slope * static_cast<int32_t>(i);
+    for (int64_t i = 0; i < n; ++i) x[i * step] = first + slope * int32_t(i);
 }
 
 template <typename F>
@@ -58,8 +57,7 @@ void Cells::each_segment(int64_t cell, int64_t len, int64_t step, F&& f) const {
         n = same(&base_[cell], n, step, 1);
       }
     }
-    f(Segment{static_cast<int32_t>(cell), static_cast<int32_t>(n),
-              n > 1 ? static_cast<int32_t>(step) : 1, pos_[cell], base_[cell], set});
+    f(Segment{int32_t(cell), int32_t(n), n > 1 ? int32_t(step) : 1, pos_[cell], base_[cell], set});
   }
 }
 

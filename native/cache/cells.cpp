@@ -24,13 +24,13 @@ Cells::Cells(int64_t size, int32_t n_seq_max, bool streams, bool llama_2024, boo
   if (streams && size % n_seq_max != 0)
     refuse("size must be a multiple of n_seq_max for equal streams: ", size, " cells, ", n_seq_max,
            " sequences");
-  const auto n = static_cast<size_t>(size);
+  const auto n = size_t(size);
   pos_.assign(n, -1), base_.assign(n, -1), owners_.assign(n, kNone);
   if (extras) extras_.resize(n);
   sequences_.resize(n_seq_max);
   heads_.resize(streams ? n_seq_max : 1);
   used_.resize(heads_.size());
-  for (size_t s = 0; s < heads_.size(); ++s) heads_[s] = static_cast<int64_t>(s) * share();
+  for (size_t s = 0; s < heads_.size(); ++s) heads_[s] = int64_t(s) * share();
 }
 
 void Cells::require(int32_t seq, const char* what) const {
@@ -58,7 +58,7 @@ const Runs& Cells::runs(int32_t seq) const {
       if (owners_[i] == kNone) continue;
       if (owners_[i] != known) owned = sets_.has(known = owners_[i], seq);
       if (!owned) continue;
-      const auto cell = static_cast<int32_t>(i);
+      const auto cell = int32_t(i);
       const Run one{pos_[i], cell, 1};
       if (found.empty() || !found.back().join(one)) found.push_back(one);
     }
@@ -250,7 +250,7 @@ std::vector<int32_t> Cells::sharers(int32_t seq, int32_t p0, int32_t p1) const {
   runs(seq).each(in.p0, in.p1, [&](const Run& r) {
     for (int32_t i = 0; i < r.len;) {
       if (owners_[r.at(i)] != last) sets.insert(last = owners_[r.at(i)]);
-      i += static_cast<int32_t>(same(&owners_[r.at(i)], r.len - i, r.step, 0));
+      i += int32_t(same(&owners_[r.at(i)], r.len - i, r.step, 0));
     }
   });
   for (const int32_t set : sets) ids.insert(sets_.ids(set).begin(), sets_.ids(set).end());
@@ -259,11 +259,11 @@ std::vector<int32_t> Cells::sharers(int32_t seq, int32_t p0, int32_t p1) const {
 }
 
 std::string Cells::map() const {
-  std::string picture(static_cast<size_t>(top()), '.');
+  std::string picture(size_t(top()), '.');
   for (size_t i = 0; i < picture.size(); ++i) {
-    const auto ids = owners(static_cast<int64_t>(i));
+    const auto ids = owners(int64_t(i));
     if (ids.size() == 1)
-      picture[i] = ids[0] < 10 ? static_cast<char>('0' + ids[0]) : '+';
+      picture[i] = ids[0] < 10 ? char('0' + ids[0]) : '+';
     else if (ids.size() > 1)
       picture[i] = 'M';
   }
@@ -274,7 +274,7 @@ void Cells::check() const {
   const auto require = [](bool right, auto... what) {
     if (!right) throw std::logic_error(message(what...));
   };
-  std::vector<int64_t> used(used_.size()), per_set(static_cast<size_t>(sets_.size()));
+  std::vector<int64_t> used(used_.size()), per_set(size_t(sets_.size()));
   using Places = std::vector<std::pair<int32_t, int32_t>>;  // position, cell
   std::vector<Places> found(sequences_.size());
   for (int64_t i = 0; i < size(); ++i) {
@@ -290,7 +290,7 @@ void Cells::check() const {
     require(!sets_.ids(owners_[i]).empty(), cell, " has a set of owners that is not in use");
     for (const int32_t s : sets_.ids(owners_[i])) {
       require(n_streams() == 1 || i / share() == s, cell, " is in another stream");
-      found[s].emplace_back(pos_[i], static_cast<int32_t>(i));
+      found[s].emplace_back(pos_[i], int32_t(i));
     }
   }
   // By the bitmaps' upper levels too.
@@ -299,14 +299,14 @@ void Cells::check() const {
   for (int64_t c = free_.previous(size() - 1); c >= 0; c = free_.previous(c - 1)) ++empty;
   require(full == this->used() && empty == size() - full, "a bitmap does not find its members");
   for (size_t s = 0; s < used_.size(); ++s) {
-    const auto low = static_cast<int64_t>(s) * share();
+    const auto low = int64_t(s) * share();
     require(used[s] == used_[s], "the number of used cells is wrong");
     require(heads_[s] >= low && heads_[s] <= low + share(), "a head is out of range");
   }
   for (int32_t set = 0; set < sets_.size(); ++set)
     require(per_set[set] == sets_.cells(set), "a set's count is wrong");
   for (size_t s = 0; s < sequences_.size(); ++s) {
-    const Runs& r = runs(static_cast<int32_t>(s));
+    const Runs& r = runs(int32_t(s));
     r.check();
     Places listed;
     r.each(0, kEnd, [&](const Run& x) {

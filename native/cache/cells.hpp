@@ -11,7 +11,6 @@
 #pragma once
 
 #include <cstdint>
-#include <new>
 #include <span>
 #include <string>
 #include <utility>
@@ -50,9 +49,9 @@ class Cells final : public Part {
   Cells(const Cells&) = delete;
   Cells& operator=(const Cells&) = delete;
 
-  int64_t size() const { return static_cast<int64_t>(pos_.size()); }
+  int64_t size() const { return int64_t(pos_.size()); }
   int32_t n_seq_max() const { return n_seq_max_; }
-  int32_t n_streams() const { return static_cast<int32_t>(heads_.size()); }
+  int32_t n_streams() const { return int32_t(heads_.size()); }
   int64_t used() const;
   const Vector<int64_t>& heads() const { return heads_; }
   int64_t top() const { return occupied_.previous(size() - 1) + 1; }
@@ -173,7 +172,7 @@ class Cells final : public Part {
   template <typename F>
   void update(int32_t owners, F&& change) noexcept;  // change(runs) for each of a set of owners
   void stale(const Segment& s) noexcept;
-  bool many(size_t segments) const { return segments > 64 + static_cast<size_t>(top()) / 256; }
+  bool many(size_t segments) const { return segments > 64 + size_t(top()) / 256; }
   void forget(const Segment& s, bool in_bulk) noexcept;
   void learn(const Segment& s, bool in_bulk) noexcept;
 

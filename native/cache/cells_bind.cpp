@@ -13,7 +13,7 @@ using Triplets =
     std::optional<nb::ndarray<const int32_t, nb::shape<-1, 3>, nb::c_contig, nb::device::cpu>>;
 
 void require_rows(const Cells& c, const Rows& owners, size_t n) {
-  if (owners.shape(0) != n || owners.shape(1) != static_cast<size_t>(c.words()))
+  if (owners.shape(0) != n || owners.shape(1) != size_t(c.words()))
     refuse("owners must be uint64 [tokens, ceil(n_seq_max / 64)]");
 }
 
@@ -28,8 +28,8 @@ nb::ndarray<nb::numpy, int64_t> place(Cells& c, Array<const int32_t> positions, 
                                       bool contiguous, Triplets extras) {
   const size_t n = positions.shape(0);
   require_rows(c, owners, n);
-  return owned_array(c.place(positions.data(), owners.data(), extras_of(extras, n),
-                             static_cast<int64_t>(n), contiguous));
+  return owned_array(
+      c.place(positions.data(), owners.data(), extras_of(extras, n), int64_t(n), contiguous));
 }
 
 void put(Cells& c, Array<const int64_t> cells, Array<const int32_t> positions, Rows owners,
@@ -37,22 +37,20 @@ void put(Cells& c, Array<const int64_t> cells, Array<const int32_t> positions, R
   const size_t n = positions.shape(0);
   require_rows(c, owners, n);
   if (cells.shape(0) != n) refuse("cells and positions must be equally long");
-  c.put(cells.data(), positions.data(), owners.data(), extras_of(extras, n),
-        static_cast<int64_t>(n));
+  c.put(cells.data(), positions.data(), owners.data(), extras_of(extras, n), int64_t(n));
 }
 
 void duplicate(Cells& c, Array<const int64_t> from, Array<const int64_t> to, int32_t seq,
                bool leave) {
   if (from.shape(0) != to.shape(0)) refuse("from and to must be equally long");
-  c.duplicate(from.data(), to.data(), static_cast<int64_t>(from.shape(0)), seq, leave);
+  c.duplicate(from.data(), to.data(), int64_t(from.shape(0)), seq, leave);
 }
 
 auto owner_rows(const Cells& c) {
   std::vector<uint64_t> rows(c.size() * c.words());
   for (int64_t i = 0; i < c.size(); ++i)
     for (const int32_t s : c.owners(i)) rows[i * c.words() + s / 64] |= uint64_t{1} << (s % 64);
-  return owned_array<nb::ndim<2>>(std::move(rows),
-                                  {static_cast<size_t>(c.size()), static_cast<size_t>(c.words())});
+  return owned_array<nb::ndim<2>>(std::move(rows), {size_t(c.size()), size_t(c.words())});
 }
 
 using Triples = std::vector<std::tuple<int64_t, int64_t, int64_t>>;
@@ -96,7 +94,7 @@ ALEATOR_BIND(cells) {
           [](const Cells& c) -> std::optional<nb::ndarray<nb::numpy, const int32_t, nb::ndim<2>>> {
             if (!c.extras()) return std::nullopt;
             return nb::ndarray<nb::numpy, const int32_t, nb::ndim<2>>(
-                reinterpret_cast<const int32_t*>(c.extras()), {static_cast<size_t>(c.size()), 3});
+                reinterpret_cast<const int32_t*>(c.extras()), {size_t(c.size()), 3});
           },
           nb::rv_policy::reference_internal,
           "int32 [size, 3], read-only view: y, x and token (-1: an embedding) of each used cell; "
@@ -128,7 +126,7 @@ ALEATOR_BIND(cells) {
             std::vector<int32_t> first(c.size(), -1), count(first.size());
             for (int64_t i = 0; i < c.size(); ++i) {
               const auto ids = c.owners(i);
-              count[i] = static_cast<int32_t>(ids.size());
+              count[i] = int32_t(ids.size());
               if (!ids.empty()) first[i] = ids[0];
             }
             return nb::make_tuple(owned_array(std::move(first)), owned_array(std::move(count)));
@@ -225,7 +223,7 @@ ALEATOR_BIND(cells) {
       .def(
           "used_before",
           [](const Cells& c, Array<const int64_t> cells) {
-            return owned_array(c.used_before(cells.data(), static_cast<int64_t>(cells.shape(0))));
+            return owned_array(c.used_before(cells.data(), int64_t(cells.shape(0))));
           },
           "cells"_a,
           "Those of the cells, ascending, that have held something else since the outermost begin "

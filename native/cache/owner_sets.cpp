@@ -65,7 +65,7 @@ int64_t OwnerSets::shared_cells() const {
 void OwnerSets::sweep() {
   if (numbers_.size() < 64) return;
   size_t live = 0;
-  for (size_t i = static_cast<size_t>(n_seq_max_); i < cells_.size(); ++i) live += cells_[i] > 0;
+  for (size_t i = size_t(n_seq_max_); i < cells_.size(); ++i) live += cells_[i] > 0;
   if (numbers_.size() < 2 * live + 64) return;
   std::erase_if(numbers_, [this](const auto& each) {
     const int32_t set = each.second;

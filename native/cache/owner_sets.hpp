@@ -27,7 +27,7 @@ class OwnerSets {
   // How many cells have a set.
   int64_t cells(int32_t set) const { return cells_[set]; }
   void count(int32_t set, int64_t change) { cells_[set] += change; }
-  int32_t size() const { return static_cast<int32_t>(cells_.size()); }
+  int32_t size() const { return int32_t(cells_.size()); }
   int64_t shared_cells() const;
 
   // Forgets sets that no cell has, if they are many.  Numbers kept elsewhere must be of live sets.

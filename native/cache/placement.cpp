@@ -39,13 +39,13 @@ std::vector<int64_t> Cells::find(int64_t n, bool contiguous, int32_t stream) con
     return found;
   }
   found.reserve(n);
-  while (static_cast<int64_t>(found.size()) < n) {
+  while (int64_t(found.size()) < n) {
     cell = free_.next(cell);
     if (cell >= end) {
       cell = begin;
       continue;
     }
-    const int64_t left = n - static_cast<int64_t>(found.size());
+    const int64_t left = n - int64_t(found.size());
     const int64_t stop = std::min({occupied_.next(cell), end, cell + left});
     for (; cell < stop; ++cell) found.push_back(cell);
   }
@@ -57,7 +57,7 @@ int32_t Cells::set_of(const uint64_t* owners) {
   for (int64_t w = 0; w < words(); ++w)
     if (owners[w]) {
       count += __builtin_popcountll(owners[w]);
-      only = static_cast<int32_t>(w * 64 + __builtin_ctzll(owners[w]));
+      only = int32_t(w * 64 + __builtin_ctzll(owners[w]));
     }
   const int32_t spare = n_seq_max_ % 64;
   if (count == 0 || (spare && owners[words() - 1] >> spare))
@@ -71,7 +71,7 @@ int32_t Cells::set_of(const uint64_t* owners) {
   ids.reserve(count);
   for (int64_t w = 0; w < words(); ++w)
     for (uint64_t bits = owners[w]; bits; bits &= bits - 1)
-      ids.push_back(static_cast<int32_t>(w * 64 + __builtin_ctzll(bits)));
+      ids.push_back(int32_t(w * 64 + __builtin_ctzll(bits)));
   return sets_.of(ids);
 }
 
@@ -83,7 +83,7 @@ std::vector<int64_t> Cells::place(const int32_t* positions, const uint64_t* owne
   } else {
     std::vector<int32_t> stream(n);
     for (int64_t i = 0; i < n; ++i) stream[i] = set_of(owners + i * words());
-    cells.resize(static_cast<size_t>(n), -1);
+    cells.resize(size_t(n), -1);
     for (int64_t i = 0; i < n; ++i) {
       if (cells[i] >= 0) continue;
       const int32_t s = stream[i];
@@ -92,11 +92,11 @@ std::vector<int64_t> Cells::place(const int32_t* positions, const uint64_t* owne
         cells.clear();
         break;
       }
-      for (size_t k = static_cast<size_t>(i), used = 0; k < cells.size(); ++k)
+      for (size_t k = size_t(i), used = 0; k < cells.size(); ++k)
         if (stream[k] == s) cells[k] = own[used++];
     }
   }
-  if (static_cast<int64_t>(cells.size()) < n) refuse("there are not ", n, " free cells");
+  if (int64_t(cells.size()) < n) refuse("there are not ", n, " free cells");
   put(cells.data(), positions, owners, extras, n);
   return cells;
 }
@@ -132,8 +132,7 @@ void Cells::put(const int64_t* cells, const int32_t* positions, const uint64_t* 
     const uint64_t* row = owners + i * words();
     if (positions[i] < 0 || positions[i] == kEnd)
       refuse("a position must lie in [0, 2^31 - 1), not ", positions[i]);
-    if (!known || std::memcmp(row, known, static_cast<size_t>(words()) * 8) != 0)
-      set = set_of(known = row);
+    if (!known || std::memcmp(row, known, size_t(words()) * 8) != 0) set = set_of(known = row);
     if (n_streams() > 1 && cells[i] / share() != set)
       refuse("cell ", cells[i], " is not in the share of sequence ", set);
     if (!segments.empty()) {
@@ -144,7 +143,7 @@ void Cells::put(const int64_t* cells, const int32_t* positions, const uint64_t* 
         continue;
       }
     }
-    segments.push_back({static_cast<int32_t>(cells[i]), 1, 1, positions[i], positions[i], set});
+    segments.push_back({int32_t(cells[i]), 1, 1, positions[i], positions[i], set});
   }
   for (const Segment& s : segments) record(s.cell, s.len, s.step);  // what they replace
   for (const Segment& s : segments) {
@@ -167,7 +166,7 @@ std::vector<int64_t> Cells::take_in_ring(int64_t n, int32_t window, int32_t keep
   std::map<int32_t, int32_t> lost;  // sequence -> the highest of its positions to go
   int64_t cell = heads_[stream];
   if (cell - begin > used_[stream] + 2 * n) cell = begin;
-  for (int64_t tested = 0; tested < share() && static_cast<int64_t>(found.size()) < n; ++tested) {
+  for (int64_t tested = 0; tested < share() && int64_t(found.size()) < n; ++tested) {
     if (cell >= begin + share()) cell = begin;
     if (pos_[cell] < 0) {
       found.push_back(cell);
@@ -181,7 +180,7 @@ std::vector<int64_t> Cells::take_in_ring(int64_t n, int32_t window, int32_t keep
     }
     ++cell;
   }
-  if (static_cast<int64_t>(found.size()) < n) return {};
+  if (int64_t(found.size()) < n) return {};
   for (const auto& [seq, highest] : lost) seq_rm(seq, keep, highest + 1);
   return found;
 }

@@ -19,7 +19,7 @@ size_t Runs::start(int32_t p0) const {
   if (!ordered_) return 0;
   const auto at =
       std::partition_point(runs_.begin(), runs_.end(), [&](const Run& r) { return r.end() <= p0; });
-  return static_cast<size_t>(at - runs_.begin());
+  return size_t(at - runs_.begin());
 }
 
 // The run that holds a position and its cell.
@@ -97,7 +97,7 @@ void Runs::erase(int32_t p0, int32_t p1) {
 }
 
 void Runs::shift(int32_t p0, int32_t p1, int32_t delta) {
-  if (delta < 0) erase(p0, static_cast<int32_t>(std::min<int64_t>(p1, -int64_t{delta})));
+  if (delta < 0) erase(p0, int32_t(std::min<int64_t>(p1, -int64_t{delta})));
   if (runs_.empty()) return;
   if (p0 <= min() && p1 > max()) {
     for (Run& r : runs_) r.pos += delta;

@@ -25,8 +25,8 @@ nb::tuple seen_cells(const Cells& book, Array<const int32_t> positions, Array<co
     refuse("coordinates must be [tokens, 2], of cells with extras");
   const Extra* const at = coordinates ? book.extras() : nullptr;
   const int32_t *pos = book.positions(), *key_pos = key_positions ? key_positions->data() : 0;
-  std::vector<int32_t> cells, list(static_cast<size_t>(n_tokens)), deltas;
-  std::vector<int64_t> start(1, 0), count(static_cast<size_t>(n_tokens));
+  std::vector<int32_t> cells, list(n_tokens), deltas;
+  std::vector<int64_t> start(1, 0), count(n_tokens);
   std::vector<int32_t> list_seq;
   const auto before = [pos, at](int32_t a, int32_t b) {
     if (pos[a] != pos[b]) return pos[a] < pos[b];
@@ -38,7 +38,7 @@ nb::tuple seen_cells(const Cells& book, Array<const int32_t> positions, Array<co
     list[t] = int32_t(known - list_seq.begin());
     if (known != list_seq.end()) continue;
     list_seq.push_back(seqs(t));
-    cells.reserve(cells.size() + static_cast<size_t>(book.seq_cells(seqs(t))));
+    cells.reserve(cells.size() + size_t(book.seq_cells(seqs(t))));
     bool ordered = true;
     int32_t end = 0;
     for (const Run& r : book.seq_runs(seqs(t), -1, -1)) {

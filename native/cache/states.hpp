@@ -27,12 +27,11 @@ class States final : public Part {
       std::map<int32_t, History, std::less<int32_t>, Allocator<std::pair<const int32_t, History>>>;
 
   explicit States(int32_t n_rows)
-      : holders_(static_cast<size_t>(n_rows < 0 ? 0 : n_rows)),
-        free_(n_rows < 1 ? 1 : n_rows, true) {
+      : holders_(size_t(n_rows < 0 ? 0 : n_rows)), free_(n_rows < 1 ? 1 : n_rows, true) {
     if (n_rows < 1) refuse("n_rows must be 1 or more");
   }
 
-  int32_t n_rows() const { return static_cast<int32_t>(holders_.size()); }
+  int32_t n_rows() const { return int32_t(holders_.size()); }
   uint64_t version() const { return version_; }
   const Book& book() const { return book_; }
   const History* history(int32_t seq) const {
@@ -44,7 +43,7 @@ class States final : public Part {
   std::vector<int32_t> free_rows(int64_t n) const {
     std::vector<int32_t> rows;
     for (int64_t row = free_.next(0); row < n_rows() && n > 0; row = free_.next(row + 1), --n)
-      rows.push_back(static_cast<int32_t>(row));
+      rows.push_back(int32_t(row));
     return rows;
   }
 
@@ -69,7 +68,7 @@ class States final : public Part {
     for (int64_t row = free_.next(0); row < n_rows(); row = free_.next(row + 1))
       free.add(row, row + 1);
     free.add(n_rows(), n_rows() + n);
-    holders_.resize(holders_.size() + static_cast<size_t>(n));
+    holders_.resize(holders_.size() + size_t(n));
     free_ = std::move(free);
   }
 
@@ -135,7 +134,7 @@ class States final : public Part {
     });
     bool right = holders == holders_;
     for (size_t row = 0; row < holders.size(); ++row)
-      right &= free_.has(static_cast<int64_t>(row)) == (holders[row] == 0);
+      right &= free_.has(int64_t(row)) == (holders[row] == 0);
     if (!right) throw std::runtime_error("rows are lost or held twice");
   }
 

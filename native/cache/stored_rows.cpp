@@ -45,7 +45,7 @@ class StoredRows {
  private:
   void check(const Index& cells) const {
     for (size_t i = 0; i < cells.size(); ++i)
-      if (cells(i) < 0 || layers_.empty() || cells(i) >= static_cast<int64_t>(layers_[0].shape(0)))
+      if (cells(i) < 0 || layers_.empty() || cells(i) >= int64_t(layers_[0].shape(0)))
         refuse("cell ", cells(i), " is out of range");
   }
   // copies: of so many rows of each layer, one layer after the other; the cells are those from the
@@ -56,8 +56,8 @@ class StoredRows {
       const size_t size = l.shape(1);
       for (size_t i = 0, n; i < cells.size(); i += n) {
         n = 1;
-        while (i + n < cells.size() && cells(i + n) == cells(i) + static_cast<int64_t>(n)) ++n;
-        f(l.data() + static_cast<size_t>(cells(i)) * size, copies + (first + i) * size, n * size);
+        while (i + n < cells.size() && cells(i + n) == cells(i) + int64_t(n)) ++n;
+        f(l.data() + size_t(cells(i)) * size, copies + (first + i) * size, n * size);
       }
       copies += rows * size;
     }

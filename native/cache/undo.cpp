@@ -30,7 +30,7 @@ void Cells::record(const Segment& s) {
   if (marks_.empty()) return;
   const bool extras = !extras_.empty() && s.owners != kNone;
   if (extras) {
-    const auto more = static_cast<size_t>(s.len);
+    const auto more = size_t(s.len);
     if (old_extras_.capacity() - old_extras_.size() < more)
       old_extras_.reserve(2 * old_extras_.size() + more);
   }
@@ -66,9 +66,9 @@ void Cells::rollback() noexcept {
     });
     if (old.owners == kNone) continue;
     const Extra* extras = nullptr;
-    if (!extras_.empty()) extras = &old_extras_[old_extras_.size() - static_cast<size_t>(old.len)];
+    if (!extras_.empty()) extras = &old_extras_[old_extras_.size() - size_t(old.len)];
     write(old, extras);
-    if (extras) old_extras_.resize(old_extras_.size() - static_cast<size_t>(old.len));
+    if (extras) old_extras_.resize(old_extras_.size() - size_t(old.len));
     learn(old, bulk);
   }
   std::copy(mark.heads.begin(), mark.heads.end(), heads_.begin());

@@ -1,7 +1,6 @@
 // What changes cells: llama.cpp's verbs, copies of shared cells, and the defragmentation that
 // llama.cpp did until August 2025.
 #include <algorithm>
-#include <string>
 
 #include "cache/cell_arrays.hpp"
 #include "errors.hpp"
@@ -122,8 +121,7 @@ void Cells::seq_add(int32_t seq, int32_t p0, int32_t p1, int32_t delta) {
   for (const Segment& s : segments)
     if (!together) forget(s, bulk);
   for (const Segment& s : segments) {
-    const auto gone =
-        static_cast<int32_t>(std::clamp<int64_t>(-(int64_t{s.pos} + delta), 0, s.len));
+    const auto gone = int32_t(std::clamp<int64_t>(-(int64_t{s.pos} + delta), 0, s.len));
     if (gone > 0) {
       first = std::min<int64_t>(first, s.cell);
       release({s.cell, gone, s.step, s.pos, s.base, s.owners});
@@ -169,7 +167,7 @@ void Cells::clear() {
   moved_.remove(0, end);
   for (int32_t set = 0; set < sets_.size(); ++set) sets_.count(set, -sets_.cells(set));
   for (size_t s = 0; s < heads_.size(); ++s) {
-    heads_[s] = static_cast<int64_t>(s) * share();
+    heads_[s] = int64_t(s) * share();
     used_[s] = 0;
   }
 }
@@ -194,8 +192,8 @@ void Cells::duplicate(const int64_t* from, const int64_t* to, int64_t n, int32_t
       ++copies.back().len;
       continue;
     }
-    old.push_back({static_cast<int32_t>(c), 1, 1, pos_[c], base_[c], owners_[c]});
-    copies.push_back({static_cast<int32_t>(to[i]), 1, 1, pos_[c], base_[c], seq});
+    old.push_back({int32_t(c), 1, 1, pos_[c], base_[c], owners_[c]});
+    copies.push_back({int32_t(to[i]), 1, 1, pos_[c], base_[c], seq});
     if (leave) rest.push_back(sets_.without(owners_[c], seq));
   }
   for (const Segment& s : copies) record(s.cell, s.len);  // what they replace
@@ -251,7 +249,7 @@ void Cells::move(const std::vector<Move>& moves) {
       refuse("a move must go from used cells to free ones");
     segments(m.from, m.n, 1, old);
     for (size_t i = to.size(); i < old.size(); ++i)
-      to.push_back(static_cast<int32_t>(m.to + old[i].cell - m.from));
+      to.push_back(int32_t(m.to + old[i].cell - m.from));
   }
   for (const auto side : {&Move::from, &Move::to}) {
     std::vector<Move> sorted = moves;

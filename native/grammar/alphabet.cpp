@@ -46,8 +46,7 @@ Alphabet::Alphabet(const Gbnf& grammar, const TokenTrie& trie) {
   int32_t n = 1;
   std::vector<size_t> sizes{starts_.size()};
   const auto place = [&](uint64_t start) {
-    return static_cast<size_t>(std::lower_bound(starts_.begin(), starts_.end(), start) -
-                               starts_.begin());
+    return size_t(std::lower_bound(starts_.begin(), starts_.end(), start) - starts_.begin());
   };
   for (const auto& ranges : all) {
     std::unordered_map<int32_t, std::vector<size_t>> inside;
@@ -92,7 +91,7 @@ Alphabet::Alphabet(const Gbnf& grammar, const TokenTrie& trie) {
   }
   for (uint32_t c = 0; c < 128; ++c) ascii_.push_back(find_letter(c));
 
-  words_below_ = std::min((static_cast<size_t>(n) + 63) / 64, kMostWordsBelow);
+  words_below_ = std::min((size_t(n) + 63) / 64, kMostWordsBelow);
   const uint32_t n_nodes = trie.n_nodes();
   node_letter_.assign(n_nodes, -1);
   below_.assign(n_nodes * words_below_, 0);
@@ -117,7 +116,7 @@ Alphabet::Alphabet(const Gbnf& grammar, const TokenTrie& trie) {
     for (uint32_t child = node + 1; child < trie.nodes()[node].end;
          child = trie.nodes()[child].end) {
       for (size_t w = 0; w < words_below_; ++w) up[w] |= below(child)[w];
-      const auto bit = static_cast<size_t>(node_letter_[child]) % (64 * words_below_);
+      const auto bit = size_t(node_letter_[child]) % (64 * words_below_);
       up[bit / 64] |= uint64_t{1} << (bit % 64);
     }
   }

@@ -23,15 +23,6 @@ ALEATOR_BIND(constraint) {
             return to_numpy(std::move(words));
           },
           "Tokens allowed next: uint32 words, bit ``id % 32`` of word ``id // 32``.")
-      .def(
-          "mask_into",
-          [](Constraint& c, const Array<uint32_t>& words) {
-            if (static_cast<int64_t>(words.shape(0)) != mask_words(c.n_vocab()))
-              throw ParameterError("words", "words must have ", mask_words(c.n_vocab()),
-                                   " elements, one bit a token");
-            c.mask(words.data());
-          },
-          "words"_a.noconvert(), "Write the words of mask() into a contiguous uint32 array.")
       .def("allows", &Constraint::allows, "token"_a,
            "Whether one token is allowed next: cheaper than a mask.")
       .def("accept", &Constraint::accept, "token"_a,
@@ -51,21 +42,20 @@ ALEATOR_BIND(constraint) {
 ALEATOR_BIND(gbnf) {
   nb::class_<TokenTrie>(m, "TokenTrie",
                         "A vocabulary as grammars read it: built once, then shared.")
-      .def(
-          "__init__",
-          [](TokenTrie* self, const nb::list& pieces, const std::vector<int32_t>& eog) {
-            std::vector<std::string> texts;
-            texts.reserve(pieces.size());
-            for (const nb::handle piece : pieces) {
-              const auto bytes = nb::cast<nb::bytes>(piece);
-              texts.emplace_back(bytes.c_str(), bytes.size());
-            }
-            for (const int32_t token : eog)
-              if (token < 0 || static_cast<size_t>(token) >= texts.size())
-                throw ParameterError("eog", "an end-of-generation token is outside the vocabulary");
-            new (self) TokenTrie(std::move(texts), eog);
-          },
-          "pieces"_a, "eog"_a)
+      .def(nb::new_([](const nb::list& pieces, const std::vector<int32_t>& eog) {
+             std::vector<std::string> texts;
+             texts.reserve(pieces.size());
+             for (const nb::handle piece : pieces) {
+               const auto bytes = nb::cast<nb::bytes>(piece);
+               texts.emplace_back(bytes.c_str(), bytes.size());
+             }
+             for (const int32_t token : eog)
+               if (token < 0 || size_t(token) >= texts.size())
+                 throw ParameterError("eog",
+                                      "an end-of-generation token is outside the vocabulary");
+             return std::make_shared<TokenTrie>(std::move(texts), eog);
+           }),
+           "pieces"_a, "eog"_a)
       .def_prop_ro("bytes", &TokenTrie::bytes);
 
   m.attr("GRAMMAR_ELEMENTS") = kMaxElements;

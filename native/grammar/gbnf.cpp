@@ -67,7 +67,7 @@ class Parser : GbnfText {
     std::vector<Sequence> alternates;
   };
   int32_t symbol(std::string_view name, size_t at) {
-    const auto [it, added] = symbols_.emplace(name, static_cast<int32_t>(rules_.size()));
+    const auto [it, added] = symbols_.emplace(name, int32_t(rules_.size()));
     if (added) rules_.push_back({std::string(name), at, false, {}});
     return it->second;
   }
@@ -75,7 +75,7 @@ class Parser : GbnfText {
   int32_t generated(int32_t owner, size_t at) {
     count_elements(1, at);
     rules_.push_back({rules_[owner].name, at, true, {}});
-    return static_cast<int32_t>(rules_.size() - 1);
+    return int32_t(rules_.size() - 1);
   }
 
   void count_elements(uint64_t n, size_t at) {
@@ -123,11 +123,11 @@ class Parser : GbnfText {
 
   void push(Sequence& sequence, Gbnf::Kind kind, int64_t value) {
     count_elements(1, pos_);
-    sequence.push_back({kind, static_cast<int32_t>(value)});
+    sequence.push_back({kind, int32_t(value)});
   }
 
   void push_set(Sequence& sequence, CharacterSet set) {
-    const auto [it, added] = sets_.emplace(std::move(set), static_cast<int32_t>(sets_.size()));
+    const auto [it, added] = sets_.emplace(std::move(set), int32_t(sets_.size()));
     if (added && sets_.size() > kMaxSets)
       fail(pos_, message("more than ", kMaxSets, " different characters and classes"));
     push(sequence, Gbnf::Kind::character, it->second);
@@ -224,7 +224,7 @@ class Parser : GbnfText {
       expect(']', "after a token id");
       expect('>', "after a token id");
       // Ids past the vocabulary are legal in llama.cpp and match nothing.
-      return id >= static_cast<uint64_t>(n_vocab_) ? -1 : static_cast<int32_t>(id);
+      return id >= uint64_t(n_vocab_) ? -1 : int32_t(id);
     }
     while (!at_end() && peek() != '>') ++pos_;
     if (at_end()) fail(at, "this token has no closing >");
@@ -286,12 +286,12 @@ class Parser : GbnfText {
       auto& rule = g.rules.emplace_back();
       rule.name = draft.name;
       for (const Sequence& seq : draft.alternates) {
-        rule.alternates.push_back(seq.empty() ? -1 : static_cast<int32_t>(g.elements.size()));
+        rule.alternates.push_back(seq.empty() ? -1 : int32_t(g.elements.size()));
         for (size_t i = 0; i < seq.size(); ++i) {
           const bool end = i + 1 == seq.size();
           g.elements.push_back(
-              {seq[i].kind, seq[i].value, end ? -1 : static_cast<int32_t>(g.elements.size() + 1)});
-          rule_of.push_back(static_cast<int32_t>(id));
+              {seq[i].kind, seq[i].value, end ? -1 : int32_t(g.elements.size() + 1)});
+          rule_of.push_back(int32_t(id));
         }
       }
     }

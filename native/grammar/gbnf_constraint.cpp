@@ -21,7 +21,7 @@ std::pair<uint32_t, uint32_t> completions(PartialUtf8 p) {
 }
 
 void set_bit(uint32_t* words, int32_t token) {
-  words[static_cast<uint32_t>(token) / 32] |= 1u << (static_cast<uint32_t>(token) % 32);
+  words[uint32_t(token) / 32] |= 1u << (uint32_t(token) % 32);
 }
 
 }  // namespace
@@ -204,7 +204,7 @@ void GbnfConstraint::accept(int32_t token) {
 }
 
 void GbnfConstraint::rollback(int64_t n) {
-  if (n < 0 || n >= static_cast<int64_t>(states_.size()))
+  if (n < 0 || n >= int64_t(states_.size()))
     throw ParameterError("n", "cannot roll back ", n, " tokens: ", states_.size() - 1,
                          " were accepted");
   states_.erase(states_.end() - n, states_.end());
@@ -213,7 +213,7 @@ void GbnfConstraint::rollback(int64_t n) {
   text_.resize(waited_.empty() ? 0 : waited_.back().second);
 }
 
-void GbnfConstraint::reset() { rollback(static_cast<int64_t>(states_.size()) - 1); }
+void GbnfConstraint::reset() { rollback(int64_t(states_.size()) - 1); }
 
 void GbnfConstraint::mask(uint32_t* words) {
   if (waiting()) {
@@ -223,9 +223,8 @@ void GbnfConstraint::mask(uint32_t* words) {
   }
   begin();
   const PartialUtf8 p = state().partial;
-  const uint64_t key = static_cast<uint64_t>(static_cast<uint32_t>(state().set)) << 32 |
-                       static_cast<uint64_t>(p.n_remain) << 28 | p.value;
-  const size_t bytes = static_cast<size_t>(mask_words(n_vocab())) * sizeof(uint32_t);
+  const uint64_t key = uint64_t(uint32_t(state().set)) << 32 | uint64_t(p.n_remain) << 28 | p.value;
+  const size_t bytes = size_t(mask_words(n_vocab())) * sizeof(uint32_t);
   const auto found = mask_of_.find(key);
   if (found != mask_of_.end()) {
     masks_.splice(masks_.begin(), masks_, found->second);
@@ -255,9 +254,8 @@ void GbnfConstraint::add_tokens(uint32_t node, int32_t set) {
     const auto& e = program_->grammar.elements[stacks_.entry(set, i).element];
     if (e.kind != Gbnf::Kind::token && e.kind != Gbnf::Kind::not_token) continue;
     const int32_t place = e.value < 0 ? -1 : trie().place(e.value);
-    const bool inside =
-        place >= 0 && static_cast<uint32_t>(place) >= first && static_cast<uint32_t>(place) < end;
-    const auto at = static_cast<uint32_t>(place);
+    const bool inside = place >= 0 && uint32_t(place) >= first && uint32_t(place) < end;
+    const auto at = uint32_t(place);
     if (e.kind == Gbnf::Kind::token) {
       if (inside) by_token_.emplace_back(at, at + 1);
     } else if (inside) {
@@ -278,7 +276,7 @@ void GbnfConstraint::walk(uint32_t node, uint32_t end, uint32_t* words) {
   const Alphabet& alphabet = program_->alphabet;
   const auto change = [&](uint32_t first, uint32_t last) {
     for (uint32_t i = first; i < last; ++i) {
-      const auto token = static_cast<uint32_t>(order[i]);
+      const auto token = uint32_t(order[i]);
       if constexpr (kClear)
         words[token / 32] &= ~(1u << (token % 32));
       else
@@ -308,7 +306,7 @@ void GbnfConstraint::walk(uint32_t node, uint32_t end, uint32_t* words) {
 
 void GbnfConstraint::compute_mask(uint32_t* words) {
   const State from = state();
-  const auto n_words = static_cast<size_t>(mask_words(n_vocab()));
+  const auto n_words = size_t(mask_words(n_vocab()));
   const auto& order = trie().order();
   by_token_.clear();
   if (from.partial.n_remain > 0) {
@@ -373,7 +371,7 @@ std::string GbnfConstraint::jump_forward() {
     if (!c) break;
     std::string bytes;
     append_utf8(*c, bytes);
-    const auto missing = static_cast<size_t>(std::max(at.partial.n_remain, 0));
+    const auto missing = size_t(std::max(at.partial.n_remain, 0));
     text += missing ? bytes.substr(bytes.size() - std::min(bytes.size(), missing)) : bytes;
     at = {stacks_.after(at.set, program_->alphabet.letter(*c)), {}};
   }

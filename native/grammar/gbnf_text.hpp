@@ -13,7 +13,7 @@
 
 namespace aleator {
 
-constexpr bool begins_character(char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; }
+constexpr bool begins_character(char c) { return (uint8_t(c) & 0xC0) != 0x80; }
 constexpr bool is_digit(char c) { return '0' <= c && c <= '9'; }
 constexpr bool is_word(char c) {
   return ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z') || c == '-' || is_digit(c);
@@ -25,7 +25,7 @@ inline std::optional<uint32_t> read_hexadecimal(std::string_view text, size_t& a
   uint32_t value = 0;
   const std::string_view read = text.substr(at, digits);
   const char* stop = std::from_chars(read.data(), read.data() + read.size(), value, 16).ptr;
-  const auto found = static_cast<size_t>(stop - read.data());
+  const auto found = size_t(stop - read.data());
   at += found;
   if (found < digits) return {};
   return value;
@@ -59,7 +59,7 @@ class GbnfText {
       shown += text_[i] == '\t' || text_[i] == '\0' ? ' ' : text_[i];
     }
     throw GrammarError(message("grammar, line ", line, ", column ", column, ": ", reason, "\n  ",
-                               shown, "\n  ", std::string(static_cast<size_t>(before), ' '), "^"),
+                               shown, "\n  ", std::string(size_t(before), ' '), "^"),
                        line, column);
   }
 
@@ -125,18 +125,18 @@ class GbnfText {
       if (c == 'U') return hexadecimal(at, 8);
       constexpr std::string_view escapes("trn\\\"[]-"), meant("\t\r\n\\\"[]-");
       const size_t which = escapes.find(c);
-      if (which != escapes.npos) return static_cast<uint8_t>(meant[which]);
+      if (which != escapes.npos) return uint8_t(meant[which]);
       fail(at,
            "unknown escape; known are \\x41 \\u0041 \\U00000041 \\t \\r \\n \\\\ \\\" \\[ \\] "
            "\\-");
     }
-    const auto first = static_cast<uint8_t>(text_[pos_++]);
+    const auto first = uint8_t(text_[pos_++]);
     if (first < 0x80) return first;
     const int more = first >= 0xF0 ? 3 : first >= 0xE0 ? 2 : 1;
     uint32_t value = first & (0x3F >> more);
     for (int i = 0; i < more; ++i) {
       if (at_end() || begins_character(peek())) fail(at, "the grammar is not UTF-8");
-      value = (value << 6) | (static_cast<uint8_t>(text_[pos_++]) & 0x3F);
+      value = (value << 6) | (uint8_t(text_[pos_++]) & 0x3F);
     }
     return value;
   }

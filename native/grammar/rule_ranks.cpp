@@ -37,19 +37,19 @@ std::vector<int32_t> components(const Edges& edges) {
   int32_t n_components = 0, clock = 0;
   for (size_t start = 0; start < n; ++start) {
     if (index[start] >= 0) continue;
-    path.emplace_back(static_cast<int32_t>(start), 0);
+    path.emplace_back(int32_t(start), 0);
     while (!path.empty()) {
       const auto [rule, at] = path.back();
-      const auto v = static_cast<size_t>(rule);
+      const auto v = size_t(rule);
       if (at == 0) {
         index[v] = low[v] = clock++;
         stack.push_back(rule);
       }
       if (at < edges[v].size()) {
         ++path.back().second;
-        const auto w = static_cast<size_t>(edges[v][at].to);
+        const auto w = size_t(edges[v][at].to);
         if (index[w] < 0)
-          path.emplace_back(static_cast<int32_t>(w), 0);
+          path.emplace_back(int32_t(w), 0);
         else if (component[w] < 0)
           low[v] = std::min(low[v], index[w]);
         continue;
@@ -77,8 +77,7 @@ std::vector<int32_t> components(const Edges& edges) {
 int32_t recursive(const Edges& edges, const std::vector<int32_t>& component, bool growing_only) {
   for (size_t id = 0; id < edges.size(); ++id)
     for (const Edge& edge : edges[id])
-      if (component[id] == component[edge.to] && (edge.grows || !growing_only))
-        return static_cast<int32_t>(id);
+      if (component[id] == component[edge.to] && (edge.grows || !growing_only)) return int32_t(id);
   return -1;
 }
 

@@ -33,7 +33,7 @@ class StackSets {
   StackSets(const Gbnf& grammar, const Alphabet& alphabet)
       : grammar_(grammar),
         alphabet_(alphabet),
-        n_letters_(static_cast<size_t>(alphabet.size())),
+        n_letters_(size_t(alphabet.size())),
         tidy_at_(kTidyBytes) {
     clear();
   }
@@ -54,8 +54,7 @@ class StackSets {
   int32_t after(int32_t set, int32_t letter) {
     const int32_t row = sets_[set].row;
     if (row >= 0) {
-      const int32_t known =
-          rows_[static_cast<size_t>(row) * n_letters_ + static_cast<size_t>(letter)];
+      const int32_t known = rows_[size_t(row) * n_letters_ + size_t(letter)];
       if (known >= 0) return known;
     }
     return find_after(set, letter);
@@ -156,8 +155,7 @@ class StackSets {
   static uint64_t hash(bool empty, std::span<const Entry> entries) {
     uint64_t h = empty ? 0x9E3779B97F4A7C15u : 0xD1B54A32D192ED03u;
     for (const auto& e : entries) {
-      h ^= static_cast<uint64_t>(static_cast<uint32_t>(e.element)) << 32 |
-           static_cast<uint32_t>(e.below);
+      h ^= uint64_t(uint32_t(e.element)) << 32 | uint32_t(e.below);
       h *= 0xBF58476D1CE4E5B9u;
       h ^= h >> 29;
     }
@@ -176,10 +174,10 @@ class StackSets {
     if (!consumed.empty()) result = letter >= alphabet_.n_characters() ? kEmpty : past(consumed);
     Set& s = sets_[set];
     if (s.row < 0) {
-      s.row = static_cast<int32_t>(rows_.size() / n_letters_);
+      s.row = int32_t(rows_.size() / n_letters_);
       rows_.resize(rows_.size() + n_letters_, -1);
     }
-    rows_[static_cast<size_t>(s.row) * n_letters_ + static_cast<size_t>(letter)] = result;
+    rows_[size_t(s.row) * n_letters_ + size_t(letter)] = result;
     return result;
   }
 
@@ -190,20 +188,20 @@ class StackSets {
       for (size_t i = 0; i < alphabet_.by_frequency().size() && usual == kNone; ++i)
         usual = after(set, alphabet_.by_frequency()[i]);
       sets_[set].usual = usual;
-      sets_[set].run = static_cast<int32_t>(runs_.size());
+      sets_[set].run = int32_t(runs_.size());
       runs_.resize(runs_.size() + 2 * words);
     }
-    const auto first = static_cast<size_t>(sets_[set].run);
+    const auto first = size_t(sets_[set].run);
     const int32_t usual = sets_[set].usual;
     for (size_t w = 0; w < words; ++w)
       if (letters[w] & runs_[first + words + w]) return false;
     for (size_t w = 0; w < words; ++w) {
       for (uint64_t unknown = letters[w] & ~runs_[first + w]; unknown; unknown &= unknown - 1) {
-        const size_t bit = 64 * w + static_cast<size_t>(std::countr_zero(unknown));
+        const size_t bit = 64 * w + size_t(std::countr_zero(unknown));
         bool same = true;
         for (size_t letter = bit; letter < n_letters_ && same; letter += 64 * words) {
-          const int32_t next = after(set, static_cast<int32_t>(letter));
-          const bool tail = static_cast<int32_t>(letter) >= alphabet_.n_characters();
+          const int32_t next = after(set, int32_t(letter));
+          const bool tail = int32_t(letter) >= alphabet_.n_characters();
           same = next != kNone && (tail || next == usual);
         }
         runs_[first + (same ? 0 : words) + w] |= unknown & -unknown;
@@ -226,15 +224,14 @@ class StackSets {
     }
     if (bytes() > kMostBytes)
       throw GrammarError("the grammar needs more than 256 MiB of states here; simplify it");
-    const auto id = static_cast<int32_t>(sets_.size());
+    const auto id = int32_t(sets_.size());
     bool closed = true, tokens = false;
     for (const Entry& e : entries) {
       const auto kind = grammar_.elements[e.element].kind;
       closed &= kind != Gbnf::Kind::rule;
       tokens |= kind == Gbnf::Kind::token || kind == Gbnf::Kind::not_token;
     }
-    sets_.push_back(
-        {entries_.size(), static_cast<uint32_t>(entries.size()), empty, tokens, closed ? id : -1});
+    sets_.push_back({entries_.size(), uint32_t(entries.size()), empty, tokens, closed ? id : -1});
     entries_.insert(entries_.end(), entries.begin(), entries.end());
     index_[slot] = id;
     if (sets_.size() * 2 > index_.size()) grow_index();
@@ -245,8 +242,7 @@ class StackSets {
     if (a == b || b == kNone) return a;
     if (a == kNone) return b;
     if (a > b) std::swap(a, b);
-    const uint64_t key =
-        static_cast<uint64_t>(static_cast<uint32_t>(a)) << 32 | static_cast<uint32_t>(b);
+    const uint64_t key = uint64_t(uint32_t(a)) << 32 | uint32_t(b);
     if (const auto it = united_.find(key); it != united_.end()) return it->second;
     if (depth > kMostDepth)
       throw GrammarError(

@@ -16,14 +16,14 @@ PartialUtf8 decode_utf8(std::string_view bytes, PartialUtf8 partial,
   size_t i = 0;
   if (n_remain > 0) {  // only here is a continuation checked to be one
     for (; i < bytes.size() && n_remain > 0; ++i, --n_remain) {
-      const auto byte = static_cast<uint8_t>(bytes[i]);
+      const auto byte = uint8_t(bytes[i]);
       if (byte >> 6 != 2) return {0, -1};
       value = (value << 6) + (byte & 0x3F);
     }
     if (n_remain == 0) code_points.push_back(value);
   }
   while (i < bytes.size()) {
-    const auto first = static_cast<uint8_t>(bytes[i++]);
+    const auto first = uint8_t(bytes[i++]);
     if (first >> 6 == 2) {
       code_points.resize(n_before);
       return {0, -1};
@@ -31,24 +31,24 @@ PartialUtf8 decode_utf8(std::string_view bytes, PartialUtf8 partial,
     n_remain = first < 0x80 ? 0 : first < 0xE0 ? 1 : first < 0xF0 ? 2 : 3;
     value = first & ((1u << (7 - n_remain)) - 1);
     for (; i < bytes.size() && n_remain > 0; ++i, --n_remain)
-      value = (value << 6) + (static_cast<uint8_t>(bytes[i]) & 0x3F);
+      value = (value << 6) + (uint8_t(bytes[i]) & 0x3F);
     if (n_remain == 0) code_points.push_back(value);
   }
   return n_remain > 0 ? PartialUtf8{value, n_remain} : PartialUtf8{};
 }
 
 void append_utf8(uint32_t c, std::string& text) {
-  const auto more = [&](int shift) { text += static_cast<char>(0x80 | (c >> shift & 0x3F)); };
+  const auto more = [&](int shift) { text += char(0x80 | (c >> shift & 0x3F)); };
   if (c < 0x80) {
-    text += static_cast<char>(c);
+    text += char(c);
   } else if (c < 0x800) {
-    text += static_cast<char>(0xC0 | c >> 6);
+    text += char(0xC0 | c >> 6);
     more(0);
   } else if (c < 0x10000) {
-    text += static_cast<char>(0xE0 | c >> 12);
+    text += char(0xE0 | c >> 12);
     more(6), more(0);
   } else {
-    text += static_cast<char>(0xF0 | c >> 18);
+    text += char(0xF0 | c >> 18);
     more(12), more(6), more(0);
   }
 }
@@ -66,7 +66,7 @@ TokenTrie::TokenTrie(std::vector<std::string> pieces, const std::vector<int32_t>
   for (int32_t token = 0; token < n_vocab(); ++token) {
     const std::string& text = piece(token);
     if (is_end(token) || text.empty() || text[0] == '\0') continue;
-    if ((static_cast<uint8_t>(text[0]) & 0xC0) == 0x80) {
+    if ((uint8_t(text[0]) & 0xC0) == 0x80) {
       continuations_.push_back(token);
       continue;
     }
@@ -92,31 +92,30 @@ TokenTrie::TokenTrie(std::vector<std::string> pieces, const std::vector<int32_t>
   std::span<const uint32_t> last;
   for (const Key& key : keys) {
     const auto text = text_of(key);
-    const auto common = static_cast<size_t>(
+    const auto common = size_t(
         std::mismatch(text.begin(), text.end(), last.begin(), last.end()).first - text.begin());
-    const auto here = static_cast<uint32_t>(order_.size());
+    const auto here = uint32_t(order_.size());
     if (common < text.size()) {
       for (; path.size() > common + 1; path.pop_back())
-        nodes_[path.back()].end = static_cast<uint32_t>(nodes_.size());
+        nodes_[path.back()].end = uint32_t(nodes_.size());
       for (size_t i = common; i < text.size(); ++i) {
-        path.push_back(static_cast<uint32_t>(nodes_.size()));
-        nodes_.push_back({text[i], 0, static_cast<uint32_t>(i + 1), here, 0});
+        path.push_back(uint32_t(nodes_.size()));
+        nodes_.push_back({text[i], 0, uint32_t(i + 1), here, 0});
       }
-      depth_ = std::max(depth_, static_cast<uint32_t>(text.size()));
+      depth_ = std::max(depth_, uint32_t(text.size()));
     }
-    place_[key.token] = static_cast<int32_t>(here);
+    place_[key.token] = int32_t(here);
     order_.push_back(key.token);
     last = text;
   }
-  for (const uint32_t node : path) nodes_[node].end = static_cast<uint32_t>(nodes_.size());
+  for (const uint32_t node : path) nodes_[node].end = uint32_t(nodes_.size());
   for (size_t node = nodes_.size(); node-- > 0;)
     for (size_t child = node + 1; child < nodes_[node].end; child = nodes_[child].end)
       nodes_[node].height = std::max(nodes_[node].height, nodes_[child].height + 1);
-  const auto end = static_cast<uint32_t>(nodes_.size() + 1);
-  nodes_.push_back({0, end, 0, static_cast<uint32_t>(order_.size()), 0});
+  const auto end = uint32_t(nodes_.size() + 1);
+  nodes_.push_back({0, end, 0, uint32_t(order_.size()), 0});
   text_tokens_.assign(mask_words(n_vocab()), 0);
-  for (const int32_t token : order_)
-    text_tokens_[static_cast<size_t>(token) / 32] |= 1u << (token % 32);
+  for (const int32_t token : order_) text_tokens_[size_t(token) / 32] |= 1u << (token % 32);
 }
 
 size_t TokenTrie::bytes() const {

@@ -26,11 +26,9 @@ class TokenTrie {
  public:
   // A tail is the incomplete sequence that tokens end in: a leaf that stands in for a character.
   static constexpr uint32_t kTail = 0x80000000u;
-  static uint32_t tail(PartialUtf8 p) {
-    return kTail | static_cast<uint32_t>(p.n_remain) << 24 | p.value;
-  }
+  static uint32_t tail(PartialUtf8 p) { return kTail | uint32_t(p.n_remain) << 24 | p.value; }
   static PartialUtf8 tail_of(uint32_t label) {
-    return {label & 0xFFFFFF, static_cast<int32_t>(label >> 24 & 0x7F)};
+    return {label & 0xFFFFFF, int32_t(label >> 24 & 0x7F)};
   }
 
   // Nodes in preorder; node 0 is the root.  Siblings are in order of label, tails last.
@@ -44,9 +42,9 @@ class TokenTrie {
 
   TokenTrie(std::vector<std::string> pieces, const std::vector<int32_t>& end_of_generation);
 
-  int32_t n_vocab() const { return static_cast<int32_t>(pieces_.size()); }
+  int32_t n_vocab() const { return int32_t(pieces_.size()); }
   const std::vector<Node>& nodes() const { return nodes_; }  // and one more, past the end
-  uint32_t n_nodes() const { return static_cast<uint32_t>(nodes_.size() - 1); }
+  uint32_t n_nodes() const { return uint32_t(nodes_.size() - 1); }
   const std::vector<int32_t>& order() const { return order_; }  // tokens with text, as in the tree
   int32_t place(int32_t token) const { return place_[token]; }  // or -1
   const std::vector<uint32_t>& text_tokens() const { return text_tokens_; }  // as a mask

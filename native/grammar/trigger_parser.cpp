@@ -24,7 +24,7 @@ size_t lowest(const ByteSet& set) {
 template <typename Predicate>
 ByteSet bytes_where(Predicate predicate) {
   ByteSet set;
-  for (unsigned c = 0; c < 256; ++c) set[c] = predicate(static_cast<uint8_t>(c));
+  for (unsigned c = 0; c < 256; ++c) set[c] = predicate(uint8_t(c));
   return set;
 }
 
@@ -81,7 +81,7 @@ class TriggerParser {
     pos_ += s.size();
     return true;
   }
-  uint32_t here() const { return static_cast<uint32_t>(out_.program_.size()); }
+  uint32_t here() const { return uint32_t(out_.program_.size()); }
   uint32_t emit(Op op, uint32_t x = 0, uint32_t y = 0) {
     if (out_.program_.size() >= kMostInstructions)
       fail(message("too long: repetitions come to more than ", kMostInstructions, " steps"));
@@ -90,7 +90,7 @@ class TriggerParser {
   }
   void emit_set(const ByteSet& set) {
     const auto it = std::find(out_.sets_.begin(), out_.sets_.end(), set);
-    const auto index = static_cast<uint32_t>(it - out_.sets_.begin());
+    const auto index = uint32_t(it - out_.sets_.begin());
     if (it == out_.sets_.end()) out_.sets_.push_back(set);
     emit(Op::byte_set, index);
   }
@@ -175,7 +175,7 @@ class TriggerParser {
     }
   }
 
-  static ByteSet one(char c) { return ByteSet().set(static_cast<uint8_t>(c)); }
+  static ByteSet one(char c) { return ByteSet().set(uint8_t(c)); }
 
   ByteSet escape(bool in_bracket) {
     if (pos_ >= text_.size()) fail("nothing follows the \\");
@@ -188,16 +188,16 @@ class TriggerParser {
     }
     switch (c) {
       case 'x':
-        return one(static_cast<char>(hexadecimal(2)));
+        return one(char(hexadecimal(2)));
       case 'u': {
         const uint32_t value = hexadecimal(4);
         if (value > 0x7F) fail("patterns match bytes: write a character past \\u007F itself");
-        return one(static_cast<char>(value));
+        return one(char(value));
       }
       case 'c': {
-        if (pos_ >= text_.size() || !is_word_byte(static_cast<uint8_t>(text_[pos_])))
+        if (pos_ >= text_.size() || !is_word_byte(uint8_t(text_[pos_])))
           fail("a letter must follow \\c");
-        return one(static_cast<char>(text_[pos_++] % 32));
+        return one(char(text_[pos_++] % 32));
       }
       case 'b':
         if (in_bracket) return one('\b');
@@ -252,9 +252,9 @@ class TriggerParser {
     uint64_t value = 0;
     const size_t begin = pos_;
     for (; pos_ < text_.size() && text_[pos_] >= '0' && text_[pos_] <= '9'; ++pos_)
-      value = std::min<uint64_t>(value * 10 + static_cast<uint64_t>(text_[pos_] - '0'), 1'000'000);
+      value = std::min<uint64_t>(value * 10 + uint64_t(text_[pos_] - '0'), 1'000'000);
     if (pos_ == begin) fail("expected a number of repetitions");
-    return static_cast<uint32_t>(value);
+    return uint32_t(value);
   }
 
   bool quantifier(uint32_t begin) {

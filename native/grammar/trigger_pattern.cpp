@@ -13,8 +13,8 @@ constexpr size_t kUnset = std::numeric_limits<size_t>::max();
 }  // namespace
 
 bool TriggerPattern::holds(const Instruction& i, std::string_view text, size_t at) const {
-  const bool before = at > 0 && is_word_byte(static_cast<uint8_t>(text[at - 1]));
-  const bool behind = at < text.size() && is_word_byte(static_cast<uint8_t>(text[at]));
+  const bool before = at > 0 && is_word_byte(uint8_t(text[at - 1]));
+  const bool behind = at < text.size() && is_word_byte(uint8_t(text[at]));
   switch (i.op) {
     case Op::begin:
       return at == 0;
@@ -93,7 +93,7 @@ bool TriggerPattern::run(uint32_t start, std::string_view text, size_t at, bool 
         result = now.slots[t];
         break;  // the threads after it are less preferred
       }
-      if (at < text.size() && sets_[i.x][static_cast<uint8_t>(text[at])])
+      if (at < text.size() && sets_[i.x][uint8_t(text[at])])
         follow(now.at[t] + 1, text, at + 1, now.slots[t], next, mark);
     }
     if (at >= text.size()) break;
@@ -155,7 +155,7 @@ bool TriggerPattern::may_match(std::string_view text) {
     for (const uint32_t pc : now_) found_ |= reach(pc, text, at);
     next_.clear();
     for (const uint32_t pc : consuming_)
-      if (sets_[program_[pc].x][static_cast<uint8_t>(text[at])]) next_.push_back(pc + 1);
+      if (sets_[program_[pc].x][uint8_t(text[at])]) next_.push_back(pc + 1);
     next_.push_back(0);
     std::swap(now_, next_);
     read_ += text[at];
@@ -173,7 +173,7 @@ bool TriggerPattern::may_match(std::string_view text) {
 
 std::optional<size_t> TriggerPattern::find(std::string_view text) {
   if (!may_match(text)) return std::nullopt;
-  const Slots none(2 * (static_cast<size_t>(n_groups_) + 1), kUnset);
+  const Slots none(2 * (size_t(n_groups_) + 1), kUnset);
   Slots slots = none;
   const bool framed = !pattern_.empty() && pattern_.front() == '^' && pattern_.back() == '$';
   if (!(framed && run(0, text, 0, false, true, slots))) {

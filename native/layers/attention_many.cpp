@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "layers/attention_step.hpp"
-#include "layers/gates.hpp"
 
 namespace aleator {
 

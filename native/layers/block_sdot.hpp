@@ -24,23 +24,20 @@ static inline int8x16_t signed_bytes(const uint8_t* u) {
 static inline int32x4_t row_sums(const int32x4_t (&v)[arm_rows]) {
   return vpaddq_s32(vpaddq_s32(v[0], v[1]), vpaddq_s32(v[2], v[3]));
 }
+template <class F>
+static inline float32x4_t each_row(F&& f) {
+  const float all[] = {f(0), f(1), f(2), f(3)};
+  return vld1q_f32(all);
+}
 static inline float32x4_t row_halves(const uint8_t* const (&p)[arm_rows], int64_t at) {
-  const float h[] = {half_at(p[0] + at), half_at(p[1] + at), half_at(p[2] + at),
-                     half_at(p[3] + at)};
-  return vld1q_f32(h);
+  return each_row([&](int r) { return half_at(p[r] + at); });
 }
 template <class B>
 static inline float32x4_t row_scales(const uint8_t* const (&p)[arm_rows], int64_t at) {
-  if constexpr (B::type != Stored::mxfp4) return row_halves(p, at);
-  const float s[] = {scale_of<B>(p[0] + at), scale_of<B>(p[1] + at), scale_of<B>(p[2] + at),
-                     scale_of<B>(p[3] + at)};
-  return vld1q_f32(s);
-}
-template <class B>
-static inline float32x4_t row_large_scales(const uint8_t* const (&p)[arm_rows], int64_t at) {
-  const float s[] = {large_scale_of<B>(p[0] + at), large_scale_of<B>(p[1] + at),
-                     large_scale_of<B>(p[2] + at), large_scale_of<B>(p[3] + at)};
-  return vld1q_f32(s);
+  return each_row([&](int r) {
+    if constexpr (large<B>) return large_scale_of<B>(p[r] + at);
+    return scale_of<B>(p[r] + at);
+  });
 }
 // Lanes whose sum is that of sixteen products of int16.
 static inline int32x4_t dot16_s16(const int16_t* a, const int16_t* b) {
@@ -93,8 +90,8 @@ static void arm_tile(const Weights& w, int64_t row, int64_t rows, const Rounded&
       const float dx = x.d[(t0 + t) * n + b];
       int32x4_t dot = row_sums(dots[t]);
       if constexpr (large<B>) {
-        total[t] = vfmaq_f32(total[t], vmulq_n_f32(row_large_scales<B>(p, b * bytes), dx),
-                             vcvtq_f32_s32(dot));
+        total[t] =
+            vfmaq_f32(total[t], vmulq_n_f32(row_scales<B>(p, b * bytes), dx), vcvtq_f32_s32(dot));
         if constexpr (B::has_least)
           total[t] = vfmsq_f32(total[t], vmulq_n_f32(row_halves(p, b * bytes + B::dmin_at), dx),
                                vcvtq_f32_s32(row_sums(least[t])));

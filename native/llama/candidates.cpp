@@ -35,7 +35,7 @@ auto probs(LlamaCandidates& candidates) {
 // In the order of the array; NaN masks.  An order that no longer descends is not believed in.
 void set_logits(LlamaCandidates& candidates, Array<const float> z) {
   Row& row = candidates.get();
-  const auto n = static_cast<size_t>(row.size());
+  const auto n = size_t(row.size());
   if (z.shape(0) != n)
     throw LogitsError("there are ", n, " candidates, but ", z.shape(0), " logits were given");
   if (!std::any_of(z.data(), z.data() + n, [](float x) { return x > -infinity; })) nothing_finite();

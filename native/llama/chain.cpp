@@ -1,8 +1,6 @@
 // A chain of samplers that do what llama.cpp's do.  Contract: docs/llama-cpp.md.
 #include "llama/chain.hpp"
 
-#include <algorithm>
-
 #include "bind.hpp"
 #include "llama/candidates.hpp"
 #include "samplers/chain_binding.hpp"

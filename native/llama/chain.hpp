@@ -71,7 +71,7 @@ class LlamaChain : public ChainBase<LlamaSampler> {
     try {
       for (; done < tokens.size(); ++done) accept(tokens[done], generated);
     } catch (...) {
-      rollback(static_cast<int64_t>(done), true);
+      rollback(int64_t(done), true);
       restore(present.data());
       throw;
     }

@@ -7,16 +7,13 @@
 
 namespace aleator::llama {
 
-class DRY : public LlamaCloned<DRY> {
+class DRY : public Repeating<LlamaCloned<DRY>, float> {
  public:
   DRY(float multiplier, float base, int64_t allowed, int64_t last_n,
       const std::vector<std::vector<int32_t>>& breakers)
-      : active_(multiplier != 0 && base >= 1 && last_n != 0),
-        multiplier_(multiplier),
-        base_(base),
-        repeats_(allowed, last_n, breakers) {
+      : Repeating(multiplier, base, allowed, last_n, breakers) {
     // The exponent at which the power leaves float32.
-    if (base > 1.000001f) largest_ = static_cast<int64_t>(88.7228391f / std::log(base));
+    if (base > 1.000001f) largest_ = int64_t(88.7228391f / std::log(base));
   }
 
   void apply(Row& row, const History& history) override {
@@ -25,19 +22,13 @@ class DRY : public LlamaCloned<DRY> {
       int64_t exponent = repeats_.excess(id);
       if (exponent < 0) return;
       if (largest_ > 0 && exponent > largest_) exponent = largest_;
-      logit -= static_cast<float>(
-          multiplier_ * std::pow(static_cast<double>(base_), static_cast<double>(exponent)));
+      logit -= float(multiplier_ * std::pow(double(base_), double(exponent)));
     });
     row.sorted = false;
   }
-  void unaccept(const History& history) override { repeats_.unaccept(history); }
-  void reset() override { repeats_.reset(); }
 
  private:
-  bool active_;
-  float multiplier_, base_;
   int64_t largest_ = 0;
-  Repeats repeats_;
 };
 
 ALEATOR_BIND(llama_dry) {

@@ -47,7 +47,7 @@ static void infill(Row& row, const std::shared_ptr<const InfillVocabulary>& voca
   float ending = 0, text = 0;
   Candidate* c = row.list();
   for (int64_t i = 0; i < row.size(); ++i) (vocabulary->ends(c[i].id) ? ending : text) += c[i].p;
-  if (3 * ending * static_cast<float>(row.size()) > text)
+  if (3 * ending * float(row.size()) > text)
     return normalise(row,
                      keep_some(row, [&](const Candidate& x) { return vocabulary->ends(x.id); }));
   merge_prefixes(c, row.size(), *vocabulary);
@@ -65,7 +65,7 @@ static void infill(Row& row, const std::shared_ptr<const InfillVocabulary>& voca
   const float sum = filter(0.2f);
   if (texts) {
     normalise(row, sum);
-    const float least = static_cast<float>(1.0 / static_cast<double>(texts + 1));
+    const float least = float(1.0 / double(texts + 1));
     return normalise(row, filter(least));
   }
   c[0].id = vocabulary->end_of_turn;

@@ -24,16 +24,16 @@ class Mirostat : public MirostatSampler<Mirostat> {
     const Candidate* c = row.list();
     float products = 0, squares = 0;
     for (int64_t i = 0; i < std::min(m_, row.size()) - 1; ++i) {
-      const float t = std::log(static_cast<float>(i + 2) / static_cast<float>(i + 1));
+      const float t = std::log(float(i + 2) / float(i + 1));
       const float b = std::log(c[i].p / c[i + 1].p);
       products += t * b;
       squares += t * t;
     }
     const float s = products / squares, epsilon = s - 1;
-    const float n = static_cast<float>(row.n_vocab());
+    const float n = float(row.n_vocab());
     const float k = std::pow(epsilon * std::pow(2.0f, mu()) / (1 - std::pow(n, -epsilon)), 1 / s);
     if (k >= 2147483648.0f) return row.size();
-    return k >= 1 ? static_cast<int64_t>(k) : 1;  // NaN too
+    return k >= 1 ? int64_t(k) : 1;  // NaN too
   }
 
   int64_t m_;

@@ -15,7 +15,7 @@ class Penalties : public Penalised<LlamaCloned<Penalties>> {
       const int32_t count = window_.count(id).all;
       if (!count) return;
       logit = logit <= 0 ? logit * repetition_ : logit / repetition_;
-      logit -= static_cast<float>(count) * frequency_ + presence_;
+      logit -= float(count) * frequency_ + presence_;
     });
     row.sorted = false;
   }

@@ -14,7 +14,7 @@ constexpr int64_t max_heap = 128;  // up to so many are selected by a heap, more
 // the highest.
 inline uint8_t bucket_of(float logit) {
   const float scaled = 6.4f * logit + 64.0f;
-  return scaled >= 127.0f ? 127 : scaled > 0.0f ? static_cast<uint8_t>(scaled) : 0;
+  return scaled >= 127.0f ? 127 : scaled > 0.0f ? uint8_t(scaled) : 0;
 }
 
 // Without a destructor: threads may still read it when the program ends.
@@ -64,8 +64,7 @@ Candidate* Row::list() {
   data_ = entries_.data();
   for (int64_t t = 0; t < n_tiles_; ++t) {
     const int64_t first = t * tile_size;
-    for (int i = 0; i < width(t); ++i)
-      data_[first + i] = {static_cast<int32_t>(first + i), tiles_[t][i], 0.0f};
+    for (int i = 0; i < width(t); ++i) data_[first + i] = {int32_t(first + i), tiles_[t][i], 0.0f};
   }
   dense_ = false;
   return data_;
@@ -102,7 +101,7 @@ int64_t Row::argmax() {
 }
 
 Candidate Row::entry(int64_t id) const {
-  return {static_cast<int32_t>(id), tiles_[id / tile_size][id % tile_size], 0.0f};
+  return {int32_t(id), tiles_[id / tile_size][id % tile_size], 0.0f};
 }
 
 // Puts into spare_ what is at least `bound` of a dense row, tile by tile until there are more than
@@ -114,7 +113,7 @@ int64_t Row::collect_at_least(float bound, int64_t most) {
     spare_.resize(std::max<size_t>(spare_.size(), found + tile_size));
     const float* x = tiles_[t];
     int32_t ids[tile_size];
-    const int count = find_at_least_(x, bound, static_cast<int32_t>(t * tile_size), ids);
+    const int count = find_at_least_(x, bound, int32_t(t * tile_size), ids);
     Candidate* next = spare_.data() + found;
     for (int i = 0; i < count; ++i) next[i] = {ids[i], x[ids[i] % tile_size], 0.0f};
     if ((found += count) > most) break;
@@ -154,8 +153,7 @@ void Row::select_first(int64_t n) {
   for (int64_t t = n / tile_size; t < n_tiles_; ++t) {
     if (!(maxima_[t] > heap[0].logit)) continue;
     int32_t ids[tile_size];
-    const int count =
-        find_at_least_(tiles_[t], heap[0].logit, static_cast<int32_t>(t * tile_size), ids);
+    const int count = find_at_least_(tiles_[t], heap[0].logit, int32_t(t * tile_size), ids);
     for (int j = 0; j < count; ++j) {
       const float logit = tiles_[t][ids[j] % tile_size];
       if (ids[j] < n || !(logit > heap[0].logit)) continue;
@@ -251,7 +249,7 @@ int64_t Row::draw(double u) {
   for (int64_t i = 0; i < size_; ++i) {
     float& p = data_[i].p;
     if ((running += p) >= target && p > 0 && chosen < 0) chosen = i;
-    p = static_cast<float>(p / total);
+    p = float(p / total);
   }
   p_current = true;
   return chosen;

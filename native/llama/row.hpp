@@ -39,9 +39,7 @@ class Row : RowTiles {
 
   bool sorted = false;    // believed to be descending; trusted, even where a sampler broke it
   int64_t selected = -1;  // place of the chosen candidate
-  int32_t selected_token() const {
-    return dense_ ? static_cast<int32_t>(selected) : data_[selected].id;
-  }
+  int32_t selected_token() const { return dense_ ? int32_t(selected) : data_[selected].id; }
   bool wants_p = false;  // whether someone will read p after the chain
 
   // Whether p holds the probabilities of exactly these candidates and logits.
@@ -100,7 +98,7 @@ class Row : RowTiles {
     if (logit != logit) logit = -infinity;  // +inf - inf
   }
   int width(int64_t tile) const {
-    return static_cast<int>(std::min<int64_t>(tile_size, size_ - tile * tile_size));
+    return int(std::min<int64_t>(tile_size, size_ - tile * tile_size));
   }
   Candidate entry(int64_t id) const;  // of a dense row
   int64_t collect_at_least(float bound, int64_t most);
@@ -132,7 +130,7 @@ Sum Row::exponentials(Exp exponential) {
     Sum sum = 0;
     for (int64_t i = 0; i < size_; ++i) {
       const auto e = exponential(c[i].logit, shift);
-      c[i].p = static_cast<float>(e);
+      c[i].p = float(e);
       sum += e;
     }
     return sum;

@@ -17,7 +17,7 @@ static void tail_free(Row& row, std::vector<float>& curvature, float z, int64_t 
     const float slope = c[i].p - c[i + 1].p, next = c[i + 1].p - c[i + 2].p;
     total += curvature[i] = std::abs(slope - next);
   }
-  for (float& x : curvature) x = total > 1e-6f ? x / total : 1.0f / static_cast<float>(n);
+  for (float& x : curvature) x = total > 1e-6f ? x / total : 1.0f / float(n);
   float sum = 0;
   for (int64_t i = 0; i < n; ++i) {
     sum += curvature[i];

@@ -10,17 +10,16 @@ namespace aleator::llama {
 static void dynamic_temperature(Row& row, float temperature, float range, float exponent) {
   if (row.size() <= 1) return;
   const float low = std::max(0.0f, temperature - range), high = temperature + range;
-  const float most = -std::log(1.0f / static_cast<float>(row.size()));
+  const float most = -std::log(1.0f / float(row.size()));
   row.softmax(true);
   Candidate* c = row.list();
   float entropy = 0;
   for (int64_t i = 0; i < row.size(); ++i)
     if (c[i].p > 0) entropy -= c[i].p * std::log(c[i].p);
   row.divide(low + (high - low) * std::pow(entropy / most, exponent));
-  const double sum = row.exponentials<double>([](float z, float shift) {
-    return std::exp(static_cast<double>(z) - static_cast<double>(shift));
-  });
-  for (int64_t i = 0; i < row.size(); ++i) c[i].p = static_cast<float>(c[i].p / sum);
+  const double sum = row.exponentials<double>(
+      [](float z, float shift) { return std::exp(double(z) - double(shift)); });
+  for (int64_t i = 0; i < row.size(); ++i) c[i].p = float(c[i].p / sum);
   row.p_current = true;
 }
 

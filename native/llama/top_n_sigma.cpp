@@ -14,14 +14,14 @@ static void top_n_sigma(Row& row, float n) {
     if (z != -infinity) sum += z, ++count;
   });
   if (!count) nothing_finite();
-  const float mean = sum / static_cast<float>(count);
+  const float mean = sum / float(count);
   float squares = 0;  // each square in float64, each sum rounded to float32
   row.each([&](float z) {
     if (z == -infinity) return;
     const double d = z - mean;
-    squares = static_cast<float>(squares + d * d);
+    squares = float(squares + d * d);
   });
-  row.mask_below(row.top() - n * std::sqrt(squares / static_cast<float>(count)));
+  row.mask_below(row.top() - n * std::sqrt(squares / float(count)));
 }
 
 ALEATOR_BIND(llama_top_n_sigma) {

@@ -116,7 +116,7 @@ class KeptRow {
     if (whole_ && !infinite_) {
       for (int64_t id = 0; id < n; ++id) ids[id] = id;
       for (int64_t t = 0, at = 0; at < n; ++t, at += tile_size)
-        tile_probabilities(t, static_cast<int>(std::min<int64_t>(tile_size, n - at)), probs + at);
+        tile_probabilities(t, int(std::min<int64_t>(tile_size, n - at)), probs + at);
       return;
     }
     make_list();
@@ -139,9 +139,9 @@ class KeptRow {
       values_.assign(row_.n_vocab(), 0.0f);
       for (size_t i = 0; i < ids_.size(); ++i) values_[ids_[i]] = probs_[i];
       race.run(values_.data(), q, row_.n_vocab());
-      return race.nan ? -1 : static_cast<int32_t>(race.winner);
+      return race.nan ? -1 : int32_t(race.winner);
     }
-    race.run(probs_.data(), q, static_cast<int64_t>(ids_.size()));
+    race.run(probs_.data(), q, int64_t(ids_.size()));
     return race.nan ? -1 : ids_[race.winner];
   }
 
@@ -170,11 +170,11 @@ class KeptRow {
 
   void keep_min_p(float m) {
     if constexpr (logits) {
-      row_.keep_near(static_cast<float>(std::log(static_cast<double>(m))), 0);  // the nearest float
+      row_.keep_near(float(std::log(double(m))), 0);  // the nearest float
     } else {
-      const double least = static_cast<double>(m) * static_cast<double>(row_.top());  // exact
-      row_.keep_near(std::nextafter(static_cast<float>(least), 0.0f), 0);             // a superset
-      row_.keep_if([&](size_t i) { return static_cast<double>(row_.values()[i]) >= least; });
+      const double least = double(m) * double(row_.top());    // exact
+      row_.keep_near(std::nextafter(float(least), 0.0f), 0);  // a superset
+      row_.keep_if([&](size_t i) { return double(row_.values()[i]) >= least; });
     }
   }
 
@@ -210,7 +210,7 @@ class KeptRow {
     } else if (certain_) {
       probs_.assign(1, 1.0f);
     } else {
-      const auto n = static_cast<int64_t>(ids_.size());
+      const auto n = int64_t(ids_.size());
       weights_.resize(n);
       probs_.resize(n);
       row_.measure().weigh(values_.data(), n, weights_.data());
@@ -223,7 +223,7 @@ class KeptRow {
   void fill_up() {
     const auto& kept = row_.ids();
     auto next = kept.begin();
-    for (int32_t id = 0; static_cast<int64_t>(ids_.size()) < at_least_; ++id) {
+    for (int32_t id = 0; int64_t(ids_.size()) < at_least_; ++id) {
       if (next != kept.end() && *next == id) {
         ++next;
       } else {
@@ -252,14 +252,14 @@ class KeptRow {
       race.nan |= std::isnan(least);
       if (probs_[tile] * 1.000001f / (least + eps) < race.best) return;
       float probs[tile_size];
-      tile_probabilities(tile, static_cast<int>(n), probs);
+      tile_probabilities(tile, int(n), probs);
       race.heat(probs, q, at, n);
     };
     const int64_t leader = first_ / tile_size;
     look(leader);
     for (int64_t t = 0; t < n_tiles; ++t)
       if (t != leader) look(t);
-    return race.nan ? -1 : static_cast<int32_t>(race.winner);
+    return race.nan ? -1 : int32_t(race.winner);
   }
 
   RankedRow<Values> row_;

@@ -8,9 +8,8 @@
 namespace aleator::ALEATOR_ISA {
 
 void to_probabilities(const uint64_t* weights, int64_t n, uint64_t total, float* probs) {
-  const double divisor = static_cast<double>(total);
-  for (int64_t i = 0; i < n; ++i)
-    probs[i] = static_cast<float>(static_cast<double>(static_cast<int64_t>(weights[i])) / divisor);
+  const double divisor = double(total);
+  for (int64_t i = 0; i < n; ++i) probs[i] = float(double(int64_t(weights[i])) / divisor);
 }
 
 float race_scores(const float* probs, const float* q, int64_t n, float eps, float* scores) {

@@ -56,8 +56,7 @@ std::vector<float> floats(const std::optional<Column>& a, size_t rows, const cha
   const Dtype dtype = dtype_of(a->dtype());
   std::vector<float> values(rows);
   for (size_t i = 0; i < rows; ++i) {
-    const auto* at =
-        static_cast<const uint8_t*>(a->data()) + static_cast<int64_t>(i) * row_bytes(*a);
+    const auto* at = static_cast<const uint8_t*>(a->data()) + int64_t(i) * row_bytes(*a);
     widen_row_(at, dtype, 1, &values[i]);
     if (std::isnan(values[i]))
       throw ParameterError(name, "row ", i, ": ", name,
@@ -94,20 +93,19 @@ void top_k_top_p_sample(const Rows& logits, const ColumnOf<int32_t>& top_k, cons
   const std::vector<float> p = floats(top_p, rows, "top_p", 1), m = floats(min_p, rows, "min_p", 0);
   std::vector<std::exception_ptr> errors(rows);
   const auto sample = [&](auto& row, int64_t b) {
-    row.load(static_cast<const uint8_t*>(logits.data()) + b * row_bytes(logits),
-             static_cast<int64_t>(n_vocab), dtype);
+    row.load(static_cast<const uint8_t*>(logits.data()) + b * row_bytes(logits), int64_t(n_vocab),
+             dtype);
     const bool in_order = listed || q, any_list = select || seeds;
     const Path path =
         row.filter({top_k.data()[b * top_k.stride(0)], p[b], m[b], limit, in_order, any_list});
-    taken[static_cast<size_t>(path)].fetch_add(1, std::memory_order_relaxed);
-    const auto at = static_cast<size_t>(b) * n_vocab;
+    taken[size_t(path)].fetch_add(1, std::memory_order_relaxed);
+    const auto at = size_t(b) * n_vocab;
     if (indices) {
       int32_t token = row.first();
       if (q) token = row.race(q->data() + b * q->stride(0), eps);
       if (seeds)
-        token = row.draw(
-            uniform(Purpose::dist, {static_cast<uint64_t>(seeds->data()[b * seeds->stride(0)]), 0},
-                    static_cast<uint64_t>(positions->data()[b * positions->stride(0)]), 0));
+        token = row.draw(uniform(Purpose::dist, {uint64_t(seeds->data()[b * seeds->stride(0)]), 0},
+                                 uint64_t(positions->data()[b * positions->stride(0)]), 0));
       if (token < 0)
         throw ParameterError("q", "row ", b,
                              ": q is NaN: give draws of an exponential distribution");
@@ -128,9 +126,9 @@ void top_k_top_p_sample(const Rows& logits, const ColumnOf<int32_t>& top_k, cons
   {
     nb::gil_scoped_release release;
     if (pool && rows > 1)
-      pool->run([&](int thread) { pool->split(thread, static_cast<int64_t>(rows), work); });
+      pool->run([&](int thread) { pool->split(thread, int64_t(rows), work); });
     else
-      for (size_t b = 0; b < rows; ++b) work(static_cast<int64_t>(b));
+      for (size_t b = 0; b < rows; ++b) work(int64_t(b));
   }
   for (size_t b = 0; b < rows; ++b) {
     if (!errors[b]) continue;

@@ -20,12 +20,12 @@ inline int64_t log2_q32(uint64_t x) {
   uint64_t m = x << (63 - n);  // Q63, in [1, 2)
   uint64_t fraction = 0;
   for (int i = 0; i < 32; ++i) {
-    const uint64_t square = static_cast<uint64_t>(static_cast<u128>(m) * m >> 64);  // Q62
+    const uint64_t square = uint64_t(static_cast<u128>(m) * m >> 64);  // Q62
     const bool two = square >> 63;
     fraction = fraction << 1 | two;
     m = two ? square : square << 1;
   }
-  return static_cast<int64_t>(static_cast<uint64_t>(n) << 32 | fraction);
+  return int64_t(uint64_t(n) << 32 | fraction);
 }
 
 // floor(sqrt(x)).
@@ -35,7 +35,7 @@ inline uint64_t isqrt(u128 x) {
     const u128 candidate = root | u128{1} << bit;
     if (candidate * candidate <= x) root = candidate;
   }
-  return static_cast<uint64_t>(root);
+  return uint64_t(root);
 }
 
 // 2^(f / 2^32) in Q62 for f in [0, 2^32): a product of square roots of 2, one per bit of f.
@@ -48,7 +48,7 @@ inline uint64_t exp2_q62(uint32_t f) {
   }();
   uint64_t m = uint64_t{1} << 62;
   for (int i = 0; i < 32; ++i)
-    if (f >> (31 - i) & 1) m = static_cast<uint64_t>(static_cast<u128>(m) * roots[i] >> 62);
+    if (f >> (31 - i) & 1) m = uint64_t(static_cast<u128>(m) * roots[i] >> 62);
   return m;
 }
 
@@ -56,9 +56,8 @@ inline uint64_t exp2_q62(uint32_t f) {
 inline double log2_double(double x) {
   int exponent;
   const double fraction = std::frexp(x, &exponent);
-  const auto mantissa = static_cast<uint64_t>(std::ldexp(fraction, 53));
-  return static_cast<double>(log2_q32(mantissa) + (int64_t{exponent} - 53) * (int64_t{1} << 32)) /
-         4294967296.0;
+  const auto mantissa = uint64_t(std::ldexp(fraction, 53));
+  return double(log2_q32(mantissa) + (int64_t{exponent} - 53) * (int64_t{1} << 32)) / 4294967296.0;
 }
 
 // 2^y for a clamped y, rounded down to Q32.
@@ -66,10 +65,9 @@ inline double exp2_double(double y) {
   y = y < -contract::exp2_limit  ? -contract::exp2_limit
       : y > contract::exp2_limit ? contract::exp2_limit
                                  : y;
-  const auto q = static_cast<int64_t>(std::floor(y * 4294967296.0));
+  const auto q = int64_t(std::floor(y * 4294967296.0));
   const int64_t whole = q >> 32;
-  return std::ldexp(static_cast<double>(exp2_q62(static_cast<uint32_t>(q))),
-                    static_cast<int>(whole) - 62);
+  return std::ldexp(double(exp2_q62(uint32_t(q))), int(whole) - 62);
 }
 
 // A non-negative float32 as an exact fraction: numerator / 2^shift, the numerator below 2^24.
@@ -80,7 +78,7 @@ struct Fraction32 {
   explicit Fraction32(float x) {
     int exponent = 0;
     const float fraction = std::frexp(x, &exponent);
-    numerator = static_cast<uint64_t>(std::ldexp(fraction, 24));
+    numerator = uint64_t(std::ldexp(fraction, 24));
     shift = 24 - exponent;
   }
   // ceil(x * total) for total < 2^60 and x <= 2^40; what does not fit is the largest 64-bit value.
@@ -93,7 +91,7 @@ struct Fraction32 {
   }
 
  private:
-  static uint64_t saturate(u128 x) { return x >> 64 ? ~uint64_t{0} : static_cast<uint64_t>(x); }
+  static uint64_t saturate(u128 x) { return x >> 64 ? ~uint64_t{0} : uint64_t(x); }
 };
 
 }  // namespace aleator

@@ -13,7 +13,7 @@ class Mt19937 {
   explicit Mt19937(uint32_t seed) : engine_(seed) {}
   void reseed(uint32_t seed) { engine_.seed(seed); }
   void discard(uint64_t words) { engine_.discard(words); }
-  uint32_t word() { return static_cast<uint32_t>(engine_()); }
+  uint32_t word() { return uint32_t(engine_()); }
 
   // Spelled out because C++ leaves the formula of generate_canonical to the library.  Each
   // operation is rounded to double as libstdc++ rounds it; a sum that rounds up to 2^64 becomes the
@@ -25,7 +25,7 @@ class Mt19937 {
   }
 
   float uniform_float() {
-    const float u = static_cast<float>(word()) / 4294967296.0f;
+    const float u = float(word()) / 4294967296.0f;
     return u < 1.0f ? u : std::nextafterf(1.0f, 0.0f);
   }
 

@@ -13,7 +13,7 @@ namespace aleator {
 // The ten rounds: round(multipliers, keys).
 template <typename Round>
 inline void philox_rounds(Round round, uint64_t key) {
-  uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
+  uint32_t k0 = uint32_t(key), k1 = uint32_t(key >> 32);
   for (int i = 0; i < contract::philox_rounds; ++i) {
     round(contract::philox_multipliers[0], contract::philox_multipliers[1], k0, k1);
     k0 += contract::philox_key_steps[0];
@@ -25,8 +25,8 @@ inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, uint6
   philox_rounds(
       [&](uint32_t m0, uint32_t m1, uint32_t k0, uint32_t k1) {
         const uint64_t a = uint64_t{m0} * counter[0], b = uint64_t{m1} * counter[2];
-        counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ k0, static_cast<uint32_t>(b),
-                   static_cast<uint32_t>(a >> 32) ^ counter[3] ^ k1, static_cast<uint32_t>(a)};
+        counter = {uint32_t(b >> 32) ^ counter[1] ^ k0, uint32_t(b),
+                   uint32_t(a >> 32) ^ counter[3] ^ k1, uint32_t(a)};
       },
       key);
   return counter;
@@ -35,8 +35,8 @@ inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, uint6
 // A stream: the purpose, the ordinal of the sampler among those of its kind, and the completion's
 // index.
 inline uint32_t stream_word(Purpose purpose, uint32_t ordinal, uint32_t completion) {
-  return static_cast<uint32_t>(purpose) << contract::purpose_shift |
-         ordinal << contract::ordinal_shift | completion;
+  return uint32_t(purpose) << contract::purpose_shift | ordinal << contract::ordinal_shift |
+         completion;
 }
 
 // The seed and stream of one sampler that draws.
@@ -47,10 +47,8 @@ struct Stream {
 
 // One 64-bit uniform: the first two words of the block, low word first.
 inline uint64_t philox_u64(uint64_t seed, uint32_t index, uint64_t position, uint32_t stream) {
-  const auto w = philox4x32(
-      {index, static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), stream},
-      seed);
-  return w[0] | static_cast<uint64_t>(w[1]) << 32;
+  const auto w = philox4x32({index, uint32_t(position), uint32_t(position >> 32), stream}, seed);
+  return w[0] | uint64_t(w[1]) << 32;
 }
 
 inline uint64_t uniform(Purpose purpose, Stream stream, uint64_t position, uint32_t completion,

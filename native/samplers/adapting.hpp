@@ -2,7 +2,6 @@
 // rollback restores.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <vector>
@@ -94,7 +93,7 @@ class MirostatBase : public Adapting<Derived, 1> {
   // Draws among what is left and notes how surprising the token was there.
   void select(Candidates& c, Purpose purpose, const Step& step) {
     const auto drawn = this->draw(c, purpose, step);
-    this->noted_ = static_cast<double>(log2_q32(drawn.total) - log2_q32(drawn.weight)) / q32;
+    this->noted_ = double(log2_q32(drawn.total) - log2_q32(drawn.weight)) / q32;
   }
   std::array<double, 1> moved() const override { return {mu() - eta_ * (this->noted_ - tau_)}; }
   void check(StateReader& in, const std::array<double, 1>& mu) const override {

@@ -27,10 +27,8 @@ class AdaptiveP : public Adapting<AdaptiveP, 2> {
     uint64_t total = 0;
     for (const uint64_t weight : w) total += weight;
     probabilities_.resize(w.size());
-    for (size_t i = 0; i < w.size(); ++i)
-      probabilities_[i] =
-          static_cast<float>(static_cast<double>(w[i]) / static_cast<double>(total));
-    const auto wanted = static_cast<float>(std::clamp(2 * target_ - average(), 0.0, 1.0));
+    for (size_t i = 0; i < w.size(); ++i) probabilities_[i] = float(double(w[i]) / double(total));
+    const auto wanted = float(std::clamp(2 * target_ - average(), 0.0, 1.0));
     auto& z = c.edit_all();
     // A temperature that drowned some logits in -inf would have taken their candidates away.
     if (z.size() != probabilities_.size())

@@ -20,8 +20,8 @@ struct Logits {
 inline Dtype dtype_of(nb::dlpack::dtype type) {
   if (type == nb::dtype<float>()) return Dtype::f32;
   if (type.bits == 16 && type.lanes == 1) {
-    if (type.code == static_cast<uint8_t>(nb::dlpack::dtype_code::Float)) return Dtype::f16;
-    if (type.code == static_cast<uint8_t>(nb::dlpack::dtype_code::Bfloat)) return Dtype::bf16;
+    if (type.code == uint8_t(nb::dlpack::dtype_code::Float)) return Dtype::f16;
+    if (type.code == uint8_t(nb::dlpack::dtype_code::Bfloat)) return Dtype::bf16;
   }
   throw LogitsError("logits must be float32, float16 or bfloat16: convert them first");
 }
@@ -83,7 +83,7 @@ struct type_caster<aleator::Logits> {
       PyErr_Clear();
       if (!array_.from_python(src, flags, cleanup)) return false;
       const auto& array = array_.value;
-      value = {array.data(), static_cast<int64_t>(array.shape(0)), array.dtype()};
+      value = {array.data(), int64_t(array.shape(0)), array.dtype()};
     }
     return value.data || value.n == 0;  // a tensor without storage is no row
   }

@@ -12,17 +12,16 @@
 namespace aleator {
 
 Entropy entropy_of(int64_t tops, double gap, const EntropySums& sums) {
-  constexpr double one = static_cast<double>(int64_t{1} << contract::weight_bits),
-                   c = contract::log2_e;
-  const auto n = static_cast<double>(tops);
-  const double weight = static_cast<double>(sums.weight) / one;
-  const double bits = static_cast<double>(sums.bits) / one;
+  constexpr double one = double(int64_t{1} << contract::weight_bits), c = contract::log2_e;
+  const auto n = double(tops);
+  const double weight = double(sums.weight) / one;
+  const double bits = double(sums.bits) / one;
   const double share = exp2_double(-gap), mass = share * weight, total = n + mass;
   const double depth = share * (gap * weight + bits) / total;
   const double log = tops == 1 && mass < contract::entropy_series
                          ? mass * (c - mass * (c / 2 - mass * (c / 3)))
                          : log2_double(total);
-  return {log + depth, depth, static_cast<uint64_t>(total * one)};
+  return {log + depth, depth, uint64_t(total * one)};
 }
 
 void Candidates::load(const void* data, int64_t n, Dtype dtype) {
@@ -75,7 +74,7 @@ void Candidates::list(std::vector<int32_t>& ids, std::vector<float>& logits) con
 }
 
 int64_t Candidates::count() const {
-  if (!dense_) return static_cast<int64_t>(ids_.size());
+  if (!dense_) return int64_t(ids_.size());
   constexpr float lowest = std::numeric_limits<float>::lowest();
   int64_t count = 0;
   for (int64_t t = 0; t < n_tiles_; ++t) count += count_at_least_(tiles_[t], tile_size, lowest);
@@ -99,7 +98,7 @@ void Candidates::multiply_temperature(double factor) {
 
 void Candidates::materialise() {
   if (temperature_ == 1) return;
-  const float divisor = static_cast<float>(temperature_);
+  const float divisor = float(temperature_);
   set_temperature(1);
   full_top_ /= divisor;
   if (dense_) {
@@ -107,7 +106,7 @@ void Candidates::materialise() {
       float* x = own_tile(t);
       for (int i = 0; i < tile_size; ++i) x[i] /= divisor;
       state_[t] = 2;
-      edited_.push_back(static_cast<int32_t>(t));
+      edited_.push_back(int32_t(t));
     }
   } else {
     for (float& z : values_) z /= divisor;
@@ -140,7 +139,7 @@ bool Candidates::keep_allowed(std::span<const uint32_t> words) {
         const int64_t id = i * 32 + std::countr_zero(w);
         const float z = tiles_[id / tile_size][id % tile_size] + 0.0f;
         if (z == -infinity) continue;
-        spare_ids_.push_back(static_cast<int32_t>(id));
+        spare_ids_.push_back(int32_t(id));
         spare_values_.push_back(z);
       }
     if (spare_ids_.empty()) return false;
@@ -148,7 +147,7 @@ bool Candidates::keep_allowed(std::span<const uint32_t> words) {
     return true;
   }
   mask_tiles(words);  // many
-  top_ = maximum_(maxima_.data(), static_cast<int64_t>(maxima_.size()));
+  top_ = maximum_(maxima_.data(), int64_t(maxima_.size()));
   return top_ > -infinity;
 }
 
@@ -187,7 +186,7 @@ Entropy Candidates::entropy() const {
       add_entropy_(&x, &top_, 1, second, scale_, &sums);
     }
   }
-  const double gap = (static_cast<double>(top_) - second) * (contract::log2_e / temperature_);
+  const double gap = (double(top_) - second) * (contract::log2_e / temperature_);
   return entropy_of(tops, gap, sums);
 }
 
@@ -202,8 +201,7 @@ Candidates::Drawn Candidates::draw(uint64_t u) {
 // not read.
 uint64_t Candidates::first_below(uint64_t bound) {
   const double bits = bound == 0 ? -contract::least_bits : 40 - log2_q32(bound) / 4294967296.0;
-  collect_near(measure().threshold(static_cast<int64_t>(std::ceil(bits * 65536))), part_.ids,
-               part_.values);
+  collect_near(measure().threshold(int64_t(std::ceil(bits * 65536))), part_.ids, part_.values);
   weigh_part();
   uint64_t first = 0;
   for (size_t i = 0; i < part_.ids.size(); ++i)
@@ -272,7 +270,7 @@ struct Listed {
 
   std::vector<uint64_t> weights(float top, float scale) const {
     std::vector<uint64_t> found(ids.size());
-    weigh_(logits.data(), static_cast<int64_t>(found.size()), top, scale, found.data());
+    weigh_(logits.data(), int64_t(found.size()), top, scale, found.data());
     return found;
   }
 };
@@ -283,8 +281,7 @@ std::vector<float> noted(Candidates& c) {
   std::vector<float> p(listed.ids.size());
   if (!c.full_mass()) return p;
   const auto weights = listed.weights(c.full_top(), c.scale());
-  for (size_t i = 0; i < p.size(); ++i)
-    p[i] = static_cast<float>(static_cast<double>(weights[i]) / static_cast<double>(c.full_mass()));
+  for (size_t i = 0; i < p.size(); ++i) p[i] = float(double(weights[i]) / double(c.full_mass()));
   return p;
 }
 

@@ -2,7 +2,6 @@
 // many chains over many rows, on a pool of threads.
 #include "samplers/chain.hpp"
 
-#include <algorithm>
 #include <exception>
 
 #include "bind.hpp"
@@ -71,11 +70,10 @@ static std::vector<int32_t> sample_batch(const std::vector<Chain*>& chains, cons
   {
     nb::gil_scoped_release release;
     pool.run([&](int thread) {
-      pool.split(thread, static_cast<int64_t>(rows), [&](int64_t row) {
+      pool.split(thread, int64_t(rows), [&](int64_t row) {
         try {
           const Busy busy(chains[row]->in_use);
-          tokens[row] =
-              chains[row]->sample(data + row * stride, static_cast<int64_t>(columns), dtype);
+          tokens[row] = chains[row]->sample(data + row * stride, int64_t(columns), dtype);
         } catch (...) {
           errors[row] = std::current_exception();
         }

@@ -28,12 +28,12 @@ class Chain : public ChainBase<Sampler> {
   void insert(size_t index, std::shared_ptr<Sampler> sampler) {
     // It sees what was accepted so far as if it had been there.
     replay(*sampler, history_);
-    samplers_.insert(samplers_.begin() + static_cast<int64_t>(std::min(index, samplers_.size())),
+    samplers_.insert(samplers_.begin() + int64_t(std::min(index, samplers_.size())),
                      std::move(sampler));
   }
   void remove(size_t index) {
     samplers_.at(index);
-    samplers_.erase(samplers_.begin() + static_cast<int64_t>(index));
+    samplers_.erase(samplers_.begin() + int64_t(index));
   }
   void set_ordinals(const std::vector<uint32_t>& ordinals) {  // one per sampler
     for (size_t i = 0; i < samplers_.size(); ++i) samplers_[i]->set_ordinal(ordinals.at(i));
@@ -44,7 +44,7 @@ class Chain : public ChainBase<Sampler> {
     try {
       for (; done < tokens.size(); ++done) accept(tokens[done], generated);
     } catch (...) {
-      rollback(static_cast<int64_t>(done));
+      rollback(int64_t(done));
       throw;
     }
   }

@@ -5,8 +5,6 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <span>
-#include <string>
 #include <thread>
 #include <vector>
 

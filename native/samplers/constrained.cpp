@@ -27,7 +27,7 @@ int64_t Constrained::count() {
 bool Constrained::allows(int32_t token) {
   if (waiting()) return true;
   if (current_) {
-    const auto id = static_cast<uint32_t>(token);
+    const auto id = uint32_t(token);
     return id / 32 < mask_.size() && (mask_[id / 32] >> (id % 32) & 1);
   }
   return token < constraint_->n_vocab() && constraint_->allows(token);
@@ -68,7 +68,7 @@ class PyConstraint : public Constraint {
     nb::gil_scoped_acquire gil;
     using Words = Array<const int32_t>;
     const auto made = adapter_.call<Words>("mask");
-    if (static_cast<int64_t>(made.shape(0)) != mask_words(n_vocab_))
+    if (int64_t(made.shape(0)) != mask_words(n_vocab_))
       throw ParameterError("grammar", "the mask has ", made.shape(0),
                            " words of 32 tokens, and the vocabulary ", n_vocab_, " tokens");
     std::memcpy(words, made.data(), made.nbytes());

@@ -56,7 +56,7 @@ class Constrained {
       if (history.generated[i]) text.push_back(history.tokens[i]);
     if (text.size() < n) in.refuse("its grammar has accepted more tokens than there are");
     for (; !text.empty(); text.pop_back()) constraint_->accept(text.back());
-    accepted_ = static_cast<int64_t>(n);
+    accepted_ = int64_t(n);
   }
   void reset() {
     constraint_->reset();

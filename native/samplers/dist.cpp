@@ -30,8 +30,7 @@ static float rounded_to_half(float x) {
 static bool keyed_by_last(const Step& step, int64_t n) {
   if (!step.history) return false;
   const auto& tokens = step.history->tokens;
-  if (step.position < static_cast<uint64_t>(n) || tokens.size() < static_cast<size_t>(n))
-    return false;
+  if (step.position < uint64_t(n) || tokens.size() < size_t(n)) return false;
   return std::search(tokens.begin(), tokens.end() - 1, tokens.end() - n, tokens.end()) ==
          tokens.end() - 1;
 }
@@ -62,10 +61,9 @@ class Dist : public Cloned<Dist> {
     const RaceNoise ordinary{stream_.seed, step.position, stream};
     if (draw_ != watermark || !keyed_by_last(step, ngram_)) return ordinary;
     const auto& tokens = step.history->tokens;
-    auto hash = static_cast<uint64_t>(ngram_);
+    auto hash = uint64_t(ngram_);
     for (auto token = tokens.end() - ngram_; token != tokens.end(); ++token)
-      hash = philox_u64(key_, static_cast<uint32_t>(*token), hash,
-                        stream_word(Purpose::watermark, 0, 0));
+      hash = philox_u64(key_, uint32_t(*token), hash, stream_word(Purpose::watermark, 0, 0));
     return {key_, hash, stream_word(Purpose::watermark, 1, 0)};
   }
 
@@ -73,9 +71,8 @@ class Dist : public Cloned<Dist> {
   // One of the largest logit leads at first: few can be ahead of it.
   void race(Candidates& c, const RaceNoise& noise) const {
     const auto exponential = [&](int32_t id) {
-      const uint64_t u =
-          philox_u64(noise.seed, static_cast<uint32_t>(id), noise.position, noise.stream);
-      return (uint64_t{64} << 32) - static_cast<uint64_t>(log2_q32(u ? u : 1));
+      const uint64_t u = philox_u64(noise.seed, uint32_t(id), noise.position, noise.stream);
+      return (uint64_t{64} << 32) - uint64_t(log2_q32(u ? u : 1));
     };
     const LogitValues values = c.measure();
     c.selected = c.argmax();
@@ -85,9 +82,9 @@ class Dist : public Cloned<Dist> {
     for (int64_t t = 0; t < c.n_tiles(); ++t) {
       if (values.weightless(c.most_of(t))) continue;
       const float* x = c.tile(t);
-      const float bound = static_cast<float>(best_e) / static_cast<float>(best_w);
-      const int n = find_contenders_(x, c.tile_ids(t), static_cast<int32_t>(t * tile_size),
-                                     values.top, values.scale, noise, bound, contenders);
+      const float bound = float(best_e) / float(best_w);
+      const int n = find_contenders_(x, c.tile_ids(t), int32_t(t * tile_size), values.top,
+                                     values.scale, noise, bound, contenders);
       if (n) values.weigh(x, tile_size, weights);
       for (int k = 0; k < n; ++k) {
         const uint64_t w = weights[contenders[k]];
@@ -106,17 +103,17 @@ class Dist : public Cloned<Dist> {
   // Akunu's kernel: noise from a 32-bit hash, added to the logit and rounded to half precision.
   void perturb(Candidates& c, const Step& step) const {
     c.compact();
-    const auto start = static_cast<uint32_t>(step.position + stream_.seed) * 2654435761u;
-    const auto temperature = static_cast<float>(c.temperature());
+    const auto start = uint32_t(step.position + stream_.seed) * 2654435761u;
+    const auto temperature = float(c.temperature());
     float best = 0;
     c.selected = -1;
     for (size_t i = 0; i < c.ids().size(); ++i) {
-      const uint32_t state = (start + static_cast<uint32_t>(c.ids()[i])) * 747796405u + 2891336453u;
+      const uint32_t state = (start + uint32_t(c.ids()[i])) * 747796405u + 2891336453u;
       uint32_t word = ((state >> ((state >> 28) + 4)) ^ state) * 277803737u;
       word ^= word >> 22;
-      const float u = std::clamp(static_cast<float>(word) / 4294967296.0f, 1e-7f, 1.0f - 1e-7f);
-      const double exponential = -ln2 * log2_double(static_cast<double>(u));
-      const auto noise = static_cast<float>(-ln2 * log2_double(exponential));
+      const float u = std::clamp(float(word) / 4294967296.0f, 1e-7f, 1.0f - 1e-7f);
+      const double exponential = -ln2 * log2_double(double(u));
+      const auto noise = float(-ln2 * log2_double(exponential));
       const float scaled = temperature * noise;
       const float perturbed = rounded_to_half(c.logits()[i] + scaled);
       if (c.selected >= 0 && !(perturbed > best)) continue;
@@ -135,7 +132,7 @@ class Dist : public Cloned<Dist> {
 // Akunu's draw on the CPU: word number `position` of an MT19937, against the mass in the order.
 class TwisterDist : public Cloned<TwisterDist> {
  public:
-  explicit TwisterDist(uint64_t seed) : seed_(static_cast<uint32_t>(seed)), words_(seed_) {}
+  explicit TwisterDist(uint64_t seed) : seed_(uint32_t(seed)), words_(seed_) {}
 
   void apply(Candidates& c, const Step& step) override {
     const Fraction32 r(uniform(step));
@@ -143,7 +140,7 @@ class TwisterDist : public Cloned<TwisterDist> {
     uint64_t total = 0;
     for (const auto& [key, weight] : c.first(c.count())) {
       total += weight;
-      c.selected = static_cast<int32_t>(~static_cast<uint32_t>(key));
+      c.selected = int32_t(~uint32_t(key));
       if (total >= wanted) return;
     }
   }
@@ -155,7 +152,7 @@ class TwisterDist : public Cloned<TwisterDist> {
           "position", "position ", step.position,
           " is too far for draw='mt19937', which counts from the beginning: it must be below ",
           farthest);
-    const auto seed = static_cast<uint32_t>(seed_ + step.completion);
+    const auto seed = uint32_t(seed_ + step.completion);
     if (step.position < next_ || seed != running_) {
       words_.reseed(running_ = seed);
       next_ = 0;
@@ -187,7 +184,7 @@ class SynthIDDist : public Cloned<SynthIDDist> {
     play(c, step.history->tokens);
     uint64_t total = 0;
     for (const uint64_t share : shares_) total += share;
-    auto target = static_cast<uint64_t>(static_cast<u128>(u) * total >> 64);
+    auto target = uint64_t(static_cast<u128>(u) * total >> 64);
     size_t i = 0;
     while (target >= shares_[i]) target -= shares_[i++];
     c.selected = c.ids()[i];
@@ -198,7 +195,7 @@ class SynthIDDist : public Cloned<SynthIDDist> {
  private:
   // What the coins are made of: an entry of the table is named by 16 bits, so hashes need no more.
   static uint16_t hashed(uint32_t h, uint32_t number) {
-    return static_cast<uint16_t>((h + number) * 0x7F2Du + 1);
+    return uint16_t((h + number) * 0x7F2Du + 1);
   }
 
   static const std::vector<uint8_t>& table() {
@@ -216,7 +213,7 @@ class SynthIDDist : public Cloned<SynthIDDist> {
     const auto& weights = c.weights();
     uint16_t context = 1;
     for (auto token = tokens.end() - ngram_; token != tokens.end(); ++token)
-      context = hashed(context, static_cast<uint32_t>(*token));
+      context = hashed(context, uint32_t(*token));
     uint64_t total = 0;
     for (const uint64_t w : weights) total += w;
     const int shift = 24 - std::countl_zero(total);
@@ -224,7 +221,7 @@ class SynthIDDist : public Cloned<SynthIDDist> {
     coins_.assign(weights.size(), 0);
     for (size_t i = 0; i < shares_.size(); ++i) {
       shares_[i] >>= shift;
-      const uint16_t h = hashed(context, static_cast<uint32_t>(c.ids()[i]));
+      const uint16_t h = hashed(context, uint32_t(c.ids()[i]));
       for (size_t layer = 0; layer < keys_.size(); ++layer)
         coins_[i] |= uint64_t{table()[hashed(h, keys_[layer])]} << layer;
     }
@@ -234,10 +231,10 @@ class SynthIDDist : public Cloned<SynthIDDist> {
         sum += shares_[i];
         ones += shares_[i] & -(coins_[i] >> layer & 1);
       }
-      const auto factor = static_cast<uint64_t>((static_cast<u128>(sum - ones) << 40) / sum);
+      const auto factor = uint64_t((static_cast<u128>(sum - ones) << 40) / sum);
       for (size_t i = 0; i < shares_.size(); ++i)
         shares_[i] = (shares_[i] & -(coins_[i] >> layer & 1)) +
-                     static_cast<uint64_t>(static_cast<u128>(shares_[i]) * factor >> 40);
+                     uint64_t(static_cast<u128>(shares_[i]) * factor >> 40);
     }
   }
 

@@ -7,14 +7,9 @@
 
 namespace aleator {
 
-class DRY : public Cloned<DRY> {
+class DRY : public Repeating<Cloned<DRY>, double> {
  public:
-  DRY(double multiplier, double base, int64_t allowed, int64_t last_n,
-      const std::vector<std::vector<int32_t>>& breakers)
-      : active_(multiplier != 0 && base >= 1 && last_n != 0),
-        multiplier_(multiplier),
-        base_(base),
-        repeats_(allowed, last_n, breakers) {}
+  using Repeating::Repeating;
 
   void apply(Candidates& c, const Step& step) override {
     if (!active_ || !step.history || !repeats_.find(*step.history)) return;
@@ -23,8 +18,6 @@ class DRY : public Cloned<DRY> {
       if (float* z = c.edit(token)) *z -= penalty(repeats_.excess(token));
     c.settle();
   }
-  void unaccept(const History& history) override { repeats_.unaccept(history); }
-  void reset() override { repeats_.reset(); }
 
  private:
   // multiplier * base^excess, by repeated squaring in float64, rounded to float32; never infinite.
@@ -34,13 +27,9 @@ class DRY : public Cloned<DRY> {
       if (e & 1) power = std::min(power * square, contract::dry_largest_power);
       square = std::min(square * square, contract::dry_largest_power);
     }
-    return static_cast<float>(std::clamp(multiplier_ * power, -contract::dry_largest_penalty,
-                                         contract::dry_largest_penalty));
+    return float(std::clamp(multiplier_ * power, -contract::dry_largest_penalty,
+                            contract::dry_largest_penalty));
   }
-
-  bool active_;
-  double multiplier_, base_;
-  Repeats repeats_;
 };
 
 ALEATOR_BIND(sampler_dry) {

@@ -8,11 +8,11 @@
 namespace aleator {
 
 static void eta_cutoff(Candidates& c, float eta_cutoff, int64_t min_keep) {
-  const auto most = static_cast<double>(eta_cutoff);
+  const auto most = double(eta_cutoff);
   if (most == 0) return;
   const Entropy entropy = c.entropy();
   const double eta = std::sqrt(most) * exp2_double(-entropy.bits);
-  const Fraction32 least(static_cast<float>(std::min(most, eta)));
+  const Fraction32 least(float(std::min(most, eta)));
   c.keep_probable(least.ceil_of(entropy.mass), min_keep);
 }
 

@@ -13,12 +13,12 @@ static int64_t cliff(Candidates& c, double least) {
   for (int64_t n = 128;; n *= 8) {
     const auto& first = c.first(n);
     for (; rank < std::ssize(first); ++rank) {
-      const double value = from_ordered(static_cast<uint32_t>(first[rank].first >> 32));
-      const double fall = (above - value) / static_cast<double>(rank);
+      const double value = from_ordered(uint32_t(first[rank].first >> 32));
+      const double fall = (above - value) / double(rank);
       if (fall > steepest) steepest = fall, found = rank;
       above = value;
     }
-    if (rank < n || (above - least) / static_cast<double>(rank) <= steepest) return found;
+    if (rank < n || (above - least) / double(rank) <= steepest) return found;
   }
 }
 
@@ -26,10 +26,10 @@ static void min_k(Candidates& c, float tau) {
   if (tau < 0) return;
   float least = infinity;
   for (int64_t t = 0; t < c.n_tiles(); ++t) least = std::min(least, least_finite_(c.tile(t)));
-  const double range = static_cast<double>(c.top()) - least;
+  const double range = double(c.top()) - least;
   if (range == 0) return;
-  const double wanted = std::min(tau / range, static_cast<double>(contract::max_vocab));
-  c.keep_first(std::max(static_cast<int64_t>(wanted), cliff(c, least)));
+  const double wanted = std::min(tau / range, double(contract::max_vocab));
+  c.keep_first(std::max(int64_t(wanted), cliff(c, least)));
 }
 
 ALEATOR_BIND(sampler_min_k) { bind_stateless<min_k>(m, "MinK", "min_k_tau"_a); }

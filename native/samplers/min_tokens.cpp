@@ -20,7 +20,7 @@ class MinTokens : public Cloned<MinTokens> {
   void write_state(StateWriter& out) const override { out.put(generated_); }
   void read_state(StateReader& in, const History& history) override {
     generated_ = in.get<int64_t>();
-    if (generated_ < 0 || generated_ > static_cast<int64_t>(history.tokens.size()))
+    if (generated_ < 0 || generated_ > int64_t(history.tokens.size()))
       in.refuse("min_tokens counts tokens that were not accepted");
   }
 

@@ -21,7 +21,7 @@ class Mirostat : public MirostatBase<Mirostat> {
   // candidates.
   int64_t bound(Candidates& c) {
     const auto& best = c.first(m_);  // (key, weight)
-    const auto used = static_cast<int64_t>(best.size());
+    const auto used = int64_t(best.size());
     i128 numerator = 0, denominator = 0;
     for (int64_t i = 0; i + 1 < used; ++i) {
       if (!best[i + 1].second) break;
@@ -31,9 +31,9 @@ class Mirostat : public MirostatBase<Mirostat> {
       denominator += static_cast<i128>(t) * t;
     }
     if (!denominator) return 1;  // a single candidate with any weight
-    const double s = static_cast<double>(numerator) / static_cast<double>(denominator);
+    const double s = double(numerator) / double(denominator);
     if (s < 0x1p-10) return c.count();  // flat: no power law, nothing to cut
-    const double e = s - 1, vocabulary = log2_double(static_cast<double>(c.n_vocab()));
+    const double e = s - 1, vocabulary = log2_double(double(c.n_vocab()));
     double log_k;
     if (std::fabs(e) < 0x1p-20) {  // the limit: e / (1 - N^-e) is 1 / ln N
       log_k = mu() - log2_double(vocabulary / contract::log2_e);
@@ -42,7 +42,7 @@ class Mirostat : public MirostatBase<Mirostat> {
               log2_double(std::fabs(1 - exp2_double(-e * vocabulary)));
     }
     const double k = exp2_double(std::clamp(log_k / s, -1.0, 40.0));
-    return std::clamp(static_cast<int64_t>(k), int64_t{1}, int64_t{1} << 40);
+    return std::clamp(int64_t(k), int64_t{1}, int64_t{1} << 40);
   }
 
   int64_t m_;

@@ -14,7 +14,7 @@ class MirostatV2 : public MirostatBase<MirostatV2> {
     // A token stays while log2(Z) - log2(w) <= mu, in Q32: while log2(w) >= level.
     const double limit =
         std::floor(std::clamp(mu(), -contract::mu_limit, contract::mu_limit) * q32);
-    const int64_t level = log2_q32(c.mass()) - static_cast<int64_t>(limit);
+    const int64_t level = log2_q32(c.mass()) - int64_t(limit);
     if (level > 0) {
       uint64_t low = 0, high = uint64_t{1} << 40;  // the smallest weight that reaches the level
       while (high - low > 1) {

@@ -8,7 +8,7 @@ namespace aleator {
 static void no_repeat_ngram(Candidates& c, const Step& step, int64_t size) {
   if (!size || !step.history) return;
   const auto& tokens = step.history->tokens;
-  const auto n = static_cast<int64_t>(tokens.size());
+  const auto n = int64_t(tokens.size());
   if (n < size) return;
   const int64_t before = size - 1;  // tokens of a run before its last
   const int32_t* ending = tokens.data() + n - before;

@@ -8,9 +8,9 @@ static void p_less(Candidates& c, bool on, bool normalized) {
   if (!on) return;
   const SquareSums sums = c.squares();
   const uint64_t total = sums.weight;
-  auto bound = static_cast<uint64_t>((sums.squares + (total - 1)) / total);
+  auto bound = uint64_t((sums.squares + (total - 1)) / total);
   if (normalized) {
-    const auto n = static_cast<uint64_t>(c.count());
+    const auto n = uint64_t(c.count());
     if (n > 1) bound = (n * bound - total + (n - 2)) / (n - 1);
   }
   c.keep_run(bound);

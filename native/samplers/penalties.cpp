@@ -28,7 +28,7 @@ class Penalties : public Penalised<Cloned<Penalties>> {
           for (int32_t i = 1; i < times; ++i) *z = *z > 0 ? *z / repetition_ : *z * repetition_;
       }
       if (const int32_t times = prompt_counts_ ? count.all : count.generated) {
-        const float by_count = static_cast<float>(times) * frequency_;
+        const float by_count = float(times) * frequency_;
         *z = *z - (by_count + presence_);
       }
     }

@@ -23,7 +23,7 @@ struct PhaseMarks {
     const auto mark = std::find(by_token.begin(), by_token.end(), std::pair(phase[node], token));
     if (mark != by_token.end()) return to[mark - by_token.begin()];
     if (texts)
-      for (const char byte : texts->text(token)) node = next[node][static_cast<uint8_t>(byte)];
+      for (const char byte : texts->text(token)) node = next[node][uint8_t(byte)];
     return node;
   }
 };
@@ -36,7 +36,7 @@ class Phases : public Sampler {
       : marks_(std::move(marks)), own_(own), now_(marks_->start) {
     for (Samplers& samplers : chains) phases_.push_back({std::move(samplers), {}});
     for (const int32_t phase : marks_->phase)
-      if (phase < 0 || static_cast<size_t>(phase) >= phases_.size())
+      if (phase < 0 || size_t(phase) >= phases_.size())
         throw ParameterError("phases", "a mark leads to a phase without a chain");
   }
   std::shared_ptr<Sampler> clone() const override {
@@ -90,7 +90,7 @@ class Phases : public Sampler {
   void read_state(StateReader& in, const History& history) override {
     before_ = in.get_all<int32_t>(history.tokens.size());
     now_ = in.get<int32_t>();
-    const auto nodes = static_cast<int32_t>(marks_->phase.size());
+    const auto nodes = int32_t(marks_->phase.size());
     const auto sound = [&](int32_t node) { return 0 <= node && node < nodes; };
     if (!sound(now_) || !std::all_of(before_.begin(), before_.end(), sound))
       in.refuse("a token was drawn in a phase that there is not");
@@ -144,7 +144,7 @@ std::shared_ptr<PhaseMarks> marks_of(const Array<const int32_t, 2>& next,
                                      const Array<const int32_t, 2>& tokens, int32_t start,
                                      std::shared_ptr<const TokenTexts> texts) {
   auto made = std::make_shared<PhaseMarks>();
-  const auto nodes = static_cast<int32_t>(phase.size());
+  const auto nodes = int32_t(phase.size());
   const auto node = [&](int32_t at) {
     if (at < 0 || at >= nodes) throw ParameterError("phases", "a mark leads to no node");
     return at;

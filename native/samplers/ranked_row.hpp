@@ -26,11 +26,11 @@ class RankedRow : public TiledRow<Values> {
     if (dense_) {
       collect_near(tile_bound(n), spare_ids_, spare_values_);
     } else {
-      if (n >= static_cast<int64_t>(ids_.size())) return;
+      if (n >= int64_t(ids_.size())) return;
       spare_ids_ = ids_;
       spare_values_ = values_;
     }
-    if (n >= static_cast<int64_t>(spare_ids_.size())) return set_compact(spare_ids_, spare_values_);
+    if (n >= int64_t(spare_ids_.size())) return set_compact(spare_ids_, spare_values_);
     keys_.resize(spare_ids_.size());
     for (size_t i = 0; i < keys_.size(); ++i) keys_[i] = order_key(spare_values_[i], spare_ids_[i]);
     std::nth_element(keys_.begin(), keys_.begin() + (n - 1), keys_.end(), std::greater<>());
@@ -40,7 +40,7 @@ class RankedRow : public TiledRow<Values> {
   // At least this distance from the origin.
   void keep_near(float threshold, int64_t min_keep) {
     collect_near(threshold, spare_ids_, spare_values_);
-    if (static_cast<int64_t>(spare_ids_.size()) < min_keep) return keep_first(min_keep);
+    if (int64_t(spare_ids_.size()) < min_keep) return keep_first(min_keep);
     set_compact(spare_ids_, spare_values_);
   }
 
@@ -52,16 +52,16 @@ class RankedRow : public TiledRow<Values> {
   void keep_mass(uint64_t wanted, uint64_t total, int64_t min_keep, int32_t mean = 0) {
     const bool dense = dense_;
     collect_prefix(mean, end_of_prefix(mean, std::max<uint64_t>(wanted, 1), total, Measure::mass));
-    if (static_cast<int64_t>(spare_ids_.size()) < min_keep) {
+    if (int64_t(spare_ids_.size()) < min_keep) {
       dense_ = dense;  // all of the row, should a part have been enough for the mass
-      collect_prefix(mean, end_of_prefix(mean, static_cast<uint64_t>(min_keep), 0, Measure::count));
+      collect_prefix(mean, end_of_prefix(mean, uint64_t(min_keep), 0, Measure::count));
     }
     set_compact(spare_ids_, spare_values_);
   }
 
   // This key and those before it.
   void keep_through(uint64_t key) {
-    const float last = from_ordered(static_cast<uint32_t>(key >> 32));
+    const float last = from_ordered(uint32_t(key >> 32));
     collect_near(last - measure().origin(), spare_ids_, spare_values_);
     filter_through(key, spare_ids_, spare_values_);
   }
@@ -72,7 +72,7 @@ class RankedRow : public TiledRow<Values> {
     weigh_part();
     pairs_.resize(part_.ids.size());
     for (size_t i = 0; i < pairs_.size(); ++i) pairs_[i] = {part_.key(i), part_.weights[i]};
-    n = std::min<int64_t>(n, static_cast<int64_t>(pairs_.size()));
+    n = std::min<int64_t>(n, int64_t(pairs_.size()));
     std::partial_sort(pairs_.begin(), pairs_.begin() + n, pairs_.end(), std::greater<>());
     pairs_.resize(n);
     return pairs_;
@@ -87,7 +87,7 @@ class RankedRow : public TiledRow<Values> {
     constexpr int digits = 3, bits = 11, buckets = 1 << bits;
     const size_t n = ids_.size();
     order_.resize(n);
-    for (size_t i = 0; i < n; ++i) order_[i] = {~ordered(values_[i]), static_cast<uint32_t>(i)};
+    for (size_t i = 0; i < n; ++i) order_[i] = {~ordered(values_[i]), uint32_t(i)};
     if (n <= few) {
       std::sort(order_.begin(), order_.end(), [](const Place& a, const Place& b) {
         return a.key != b.key ? a.key < b.key : a.index < b.index;
@@ -117,8 +117,7 @@ class RankedRow : public TiledRow<Values> {
   };
   void weigh_part() {
     part_.weights.resize(part_.ids.size());
-    measure().weigh(part_.values.data(), static_cast<int64_t>(part_.ids.size()),
-                    part_.weights.data());
+    measure().weigh(part_.values.data(), int64_t(part_.ids.size()), part_.weights.data());
   }
 
   // Keeps what stands at `key` or before it in the order.
@@ -184,7 +183,7 @@ class RankedRow : public TiledRow<Values> {
   // The last of the shortest prefix of the ranking whose measure reaches `wanted`; ranking_ holds
   // it and its neighbours.
   Ranked end_of_prefix(int32_t mean, uint64_t wanted, uint64_t total, Measure by) {
-    if (!dense_ && static_cast<int64_t>(ids_.size()) <= few) {
+    if (!dense_ && int64_t(ids_.size()) <= few) {
       part_.ids = ids_;
       part_.values = values_;
       uint64_t above = 0;
@@ -243,11 +242,10 @@ class RankedRow : public TiledRow<Values> {
     for (int64_t t = 0; t < n_tiles_; t += step) own.add_bins(tiles_[t], 0, bins_.data());
     // Of the mass that is to go most lies below the prefix, or, where the ranking is by distance
     // from a mean, about half.  If it was less after all, the prefix does not end in the part.
-    const double below = static_cast<double>(total - wanted) * (mean ? 0.4 : 0.9) / step;
+    const double below = double(total - wanted) * (mean ? 0.4 : 0.9) / step;
     double sum = 0;
     int end = n_bins;
-    while (end > 0 && sum + static_cast<double>(bins_[end - 1]) < below)
-      sum += static_cast<double>(bins_[--end]);
+    while (end > 0 && sum + double(bins_[end - 1]) < below) sum += double(bins_[--end]);
     const int32_t depth = end << bin_shift;
     if (depth <= mean) return n_bins;
     return find_bin_down_to(depth, mean, Measure::mass, wanted, above);
@@ -272,7 +270,7 @@ class RankedRow : public TiledRow<Values> {
   void rank_part(int32_t mean, Measure by, bool one_bin, uint64_t wanted, uint64_t* above) {
     const size_t n = part_.ids.size();
     scores_.resize(n);
-    measure().score(part_.values.data(), static_cast<int64_t>(n), mean, scores_.data());
+    measure().score(part_.values.data(), int64_t(n), mean, scores_.data());
     if (by == Measure::mass) {
       weigh_part();
     } else {

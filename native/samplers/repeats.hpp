@@ -18,7 +18,7 @@ class Suffixes {
   // Runs shorter than `least`, 1 or more, do not count.
   explicit Suffixes(int64_t least) : least_(least) { clear(); }
 
-  int64_t size() const { return static_cast<int64_t>(steps_.size()); }
+  int64_t size() const { return int64_t(steps_.size()); }
 
   void clear() {
     states_.assign(1, {0, -1, -1, 0});
@@ -60,7 +60,7 @@ class Suffixes {
   // it that the newest tokens repeat, if that is `least` or more; no length above `limit`.
   void following(int64_t limit, std::unordered_map<int32_t, int64_t>& longest) const {
     // Whatever follows a longer run follows its end too, so the shortest that counts has them all.
-    const auto all = static_cast<size_t>(states_[counted_].n_edges);
+    const auto all = size_t(states_[counted_].n_edges);
     for (int32_t v = states_[last_].link;
          v >= 0 && states_[v].length >= least_ && longest.size() < all; v = states_[v].link)
       for (int32_t e = states_[v].first; e >= 0; e = edges_[e].next)
@@ -87,7 +87,7 @@ class Suffixes {
 
   template <typename T>
   static int32_t count(const std::vector<T>& values) {
-    return static_cast<int32_t>(values.size());
+    return int32_t(values.size());
   }
 
   void append(int32_t token) {
@@ -146,12 +146,11 @@ class Suffixes {
   // Where an edge stands in the table, or the free place where it would.  Edges are added in order
   // and go in reverse order, so an empty place never interrupts the way to another.
   size_t slot(int32_t state, int32_t token) const {
-    const uint64_t key =
-        static_cast<uint64_t>(static_cast<uint32_t>(state)) << 32 | static_cast<uint32_t>(token);
+    const uint64_t key = uint64_t(uint32_t(state)) << 32 | uint32_t(token);
     const size_t mask = table_.size() - 1;
     size_t at = (key * 0x9E3779B97F4A7C15u >> 24) & mask;
     for (; table_[at]; at = (at + 1) & mask) {
-      const Edge& e = edges_[static_cast<size_t>(table_[at]) - 1];
+      const Edge& e = edges_[size_t(table_[at]) - 1];
       if (e.state == state && e.token == token) break;
     }
     return at;
@@ -180,16 +179,16 @@ class Repeats {
     for (const auto& b : breakers) {
       if (b.empty()) continue;
       tails_[b[0]].emplace_back(b.begin() + 1, b.end());
-      longest_tail_ = std::max(longest_tail_, static_cast<int64_t>(b.size()) - 1);
+      longest_tail_ = std::max(longest_tail_, int64_t(b.size()) - 1);
     }
   }
 
   // Before the last token is taken off, and when all are.
   void unaccept(const History& history) {
-    const auto left = static_cast<int64_t>(history.tokens.size()) - 1;
+    const auto left = int64_t(history.tokens.size()) - 1;
     if (suffixes_.size() > left) suffixes_.pop();
     const int64_t settled = std::max<int64_t>(0, left - longest_tail_);
-    if (static_cast<int64_t>(breakers_.size()) > settled) breakers_.resize(settled);
+    if (int64_t(breakers_.size()) > settled) breakers_.resize(settled);
   }
   void reset() {
     suffixes_.clear();
@@ -202,7 +201,7 @@ class Repeats {
     tokens_.clear();
     longest_.clear();
     const auto& tokens = history.tokens;
-    const auto all = static_cast<int64_t>(tokens.size());
+    const auto all = int64_t(tokens.size());
     const int64_t n = last_n_ < 0 ? all : std::min(all, last_n_);
     if (n <= allowed_) return false;
     const auto recent = [&](int64_t i) { return tokens[all - 1 - i]; };  // 0 is the newest
@@ -247,7 +246,7 @@ class Repeats {
     if (breaker == tails_.end()) return -1;
     int64_t longest = -1;
     for (const auto& tail : breaker->second) {
-      const auto length = static_cast<int64_t>(tail.size());
+      const auto length = int64_t(tail.size());
       if (length <= longest || length > i) continue;
       bool matches = true;
       for (int64_t j = 0; j < length && matches; ++j) matches = tail[j] == recent(i - 1 - j);
@@ -259,11 +258,11 @@ class Repeats {
   // uninterrupted() of the whole history, which remembers the breakers that nothing can change any
   // more: those with enough tokens after them for every tail.
   int64_t since_breaker(const std::vector<int32_t>& tokens) {
-    const auto all = static_cast<int64_t>(tokens.size());
+    const auto all = int64_t(tokens.size());
     if (tails_.empty()) return all;
     const auto recent = [&](int64_t i) { return tokens[all - 1 - i]; };
     const int64_t open = std::min(all, longest_tail_);
-    for (auto at = static_cast<int64_t>(breakers_.size()); at < all - open; ++at) {
+    for (auto at = int64_t(breakers_.size()); at < all - open; ++at) {
       const bool breaks = tail_at(recent, all - 1 - at) >= 0;
       breakers_.push_back(breaks ? at : at > 0 ? breakers_[at - 1] : -1);
     }
@@ -313,6 +312,26 @@ class Repeats {
   // Of a whole history, as far as it was looked at.
   Suffixes suffixes_;
   std::vector<int64_t> breakers_;  // by place: where the nearest breaker up to it is, or -1
+};
+
+// What DRY of both kinds of chain keeps; Base is the chain's sampler, and Number its numbers.
+template <typename Base, typename Number>
+class Repeating : public Base {
+ public:
+  Repeating(Number multiplier, Number base, int64_t allowed, int64_t last_n,
+            const std::vector<std::vector<int32_t>>& breakers)
+      : active_(multiplier != 0 && base >= 1 && last_n != 0),
+        multiplier_(multiplier),
+        base_(base),
+        repeats_(allowed, last_n, breakers) {}
+
+  void unaccept(const History& history) override { repeats_.unaccept(history); }
+  void reset() override { repeats_.reset(); }
+
+ protected:
+  bool active_;
+  Number multiplier_, base_;
+  Repeats repeats_;
 };
 
 }  // namespace aleator

@@ -37,7 +37,7 @@ struct History {
   static constexpr int32_t max_token = 1 << 24;
   static void check_token(int32_t token);
   void check_rollback(int64_t n) const {
-    if (n < 0 || n > static_cast<int64_t>(tokens.size()))
+    if (n < 0 || n > int64_t(tokens.size()))
       throw ParameterError("n", "cannot roll back ", n, " tokens: ", tokens.size(),
                            " were accepted");
   }

@@ -23,9 +23,9 @@ static void tail_free(Candidates& c, Slopes& room, float tfs_z, int64_t min_keep
   curvature.resize(n - 2);
   uint64_t total = 0;
   for (size_t i = 0; i + 2 < n; ++i) {
-    const auto slope = static_cast<int64_t>(sorted[i] - sorted[i + 1]);
-    const auto next = static_cast<int64_t>(sorted[i + 1] - sorted[i + 2]);
-    total += curvature[i] = static_cast<uint64_t>(std::abs(slope - next));
+    const auto slope = int64_t(sorted[i] - sorted[i + 1]);
+    const auto next = int64_t(sorted[i + 1] - sorted[i + 2]);
+    total += curvature[i] = uint64_t(std::abs(slope - next));
   }
   if (!total) {
     std::fill(curvature.begin(), curvature.end(), 1);
@@ -40,7 +40,7 @@ static void tail_free(Candidates& c, Slopes& room, float tfs_z, int64_t min_keep
   uint64_t sum = 0;
   for (size_t i = 0; i < curvature.size(); ++i) {
     sum += curvature[i];
-    if (sum < wanted || static_cast<int64_t>(i) < min_keep) continue;
+    if (sum < wanted || int64_t(i) < min_keep) continue;
     const uint32_t last = order[i ? i - 1 : 0].index;
     return c.keep_through(order_key(c.logits()[last], c.ids()[last]));
   }

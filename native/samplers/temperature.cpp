@@ -11,7 +11,7 @@ static double dynamic_temperature(Candidates& c, double temperature, double rang
   const double low = std::max(0.0, temperature - range), high = temperature + range;
   double level = 0;  // of one candidate the entropy is 0 of 0
   if (const int64_t n = c.count(); n > 1) {
-    level = std::min(1.0, c.entropy().bits / log2_double(static_cast<double>(n)));
+    level = std::min(1.0, c.entropy().bits / log2_double(double(n)));
     if (level > 0 && exponent != 1) level = exp2_double(exponent * log2_double(level));
     if (exponent == 0) level = 1;
   }

@@ -89,7 +89,7 @@ class TiledRow : protected RowTiles {
           check_probability(tiles_[t][id % tile_size], id);
       own_tile(t);
       state_[t] = 2;
-      edited_.push_back(static_cast<int32_t>(t));
+      edited_.push_back(int32_t(t));
     });
     settle();
   }
@@ -102,7 +102,7 @@ class TiledRow : protected RowTiles {
     if (!dense_) return ids_[std::find(values_.begin(), values_.end(), top_) - values_.begin()];
     const int64_t tile = std::find(maxima_.begin(), maxima_.end(), top_) - maxima_.begin();
     const float* x = tiles_[tile];
-    return static_cast<int32_t>(tile * tile_size + (std::find(x, x + tile_size, top_) - x));
+    return int32_t(tile * tile_size + (std::find(x, x + tile_size, top_) - x));
   }
 
   Values measure() const { return {top_, scale_}; }
@@ -110,12 +110,12 @@ class TiledRow : protected RowTiles {
   // Dense or compact, the list is tiles; the last one of a compact list is filled up with masked
   // tokens.
   int64_t n_tiles() const {
-    return dense_ ? n_tiles_ : (static_cast<int64_t>(ids_.size()) + tile_size - 1) / tile_size;
+    return dense_ ? n_tiles_ : (int64_t(ids_.size()) + tile_size - 1) / tile_size;
   }
   const float* tile(int64_t t) const { return dense_ ? tiles_[t] : compact_tile(t); }
   // The ids of its elements; null in a dense list, where they count on.
   const int32_t* tile_ids(int64_t t) const { return dense_ ? nullptr : compact_ids(t); }
-  int32_t id_at(int64_t index) const { return static_cast<int32_t>(dense_ ? index : ids_[index]); }
+  int32_t id_at(int64_t index) const { return int32_t(dense_ ? index : ids_[index]); }
   // The largest value of a tile, or more.
   float most_of(int64_t t) const { return dense_ ? maxima_[t] : top_; }
 
@@ -132,7 +132,7 @@ class TiledRow : protected RowTiles {
   const Buffer<uint64_t>& weights() {
     compact();
     weights_.resize(ids_.size());
-    measure().weigh(values_.data(), static_cast<int64_t>(ids_.size()), weights_.data());
+    measure().weigh(values_.data(), int64_t(ids_.size()), weights_.data());
     return weights_;
   }
 
@@ -152,7 +152,7 @@ class TiledRow : protected RowTiles {
   };
   Drawn draw(uint64_t u) {
     const uint64_t total = mass();
-    auto target = static_cast<uint64_t>(static_cast<u128>(u) * total >> 64);
+    auto target = uint64_t(static_cast<u128>(u) * total >> 64);
     int64_t t = 0;
     while (target >= tile_masses_[t]) target -= tile_masses_[t++];
     uint64_t w[tile_size];
@@ -191,7 +191,7 @@ class TiledRow : protected RowTiles {
         state_[tile] = 1;
       }
       edited_.clear();
-      top_ = maximum_(maxima_.data(), static_cast<int64_t>(maxima_.size()));
+      top_ = maximum_(maxima_.data(), int64_t(maxima_.size()));
     } else {
       size_t count = 0;  // not by retain(), which would read and write each value twice
       for (size_t i = 0; i < ids_.size(); ++i) {
@@ -209,7 +209,7 @@ class TiledRow : protected RowTiles {
   }
 
   void set_compact(Buffer<int32_t>& ids, Buffer<float>& values) {
-    set_compact(ids, values, maximum_(values.data(), static_cast<int64_t>(values.size())));
+    set_compact(ids, values, maximum_(values.data(), int64_t(values.size())));
   }
   // `top`: the largest of them.
   void set_compact(Buffer<int32_t>& ids, Buffer<float>& values, float top) {
@@ -239,7 +239,7 @@ class TiledRow : protected RowTiles {
     float* z = own_tile(tile) + id % tile_size;
     if (state_[tile] != 2) {
       state_[tile] = 2;
-      edited_.push_back(static_cast<int32_t>(tile));
+      edited_.push_back(int32_t(tile));
     }
     return z;
   }
@@ -265,8 +265,8 @@ class TiledRow : protected RowTiles {
   void find_tiles(float threshold) const {
     found_.resize(n_tiles());
     if (dense_) {
-      n_found_ = find_tiles_(maxima_.data(), static_cast<int64_t>(maxima_.size()),
-                             measure().origin(), threshold, found_.data());
+      n_found_ = find_tiles_(maxima_.data(), int64_t(maxima_.size()), measure().origin(), threshold,
+                             found_.data());
     } else {
       n_found_ = n_tiles();
       std::iota(found_.begin(), found_.end(), 0);

@@ -12,9 +12,7 @@ namespace aleator {
 constexpr int tile_size = 128, groups_per_tile = 16;
 
 // log2(e) / T as the contract rounds it: a float64 division, then float32.
-inline float weight_scale(double temperature) {
-  return static_cast<float>(contract::log2_e / temperature);
-}
+inline float weight_scale(double temperature) { return float(contract::log2_e / temperature); }
 
 // Below this many bits under the maximum a weight is zero: 2^41 >> 42.  With a margin of one bit.
 constexpr float zero_weight_bits = -43.0f;
@@ -22,7 +20,7 @@ constexpr float zero_weight_bits = -43.0f;
 // Below this many bits a weight is nothing to the entropy: 2^(40 - 47) * 47 is less than 1.
 constexpr float no_entropy_bits = -47.0f;
 
-constexpr int32_t max_score = static_cast<int32_t>(-contract::least_bits * contract::depth_unit);
+constexpr int32_t max_score = int32_t(-contract::least_bits * contract::depth_unit);
 constexpr int bin_shift = 12, n_bins = (max_score >> bin_shift) + 1;  // a sixteenth of a bit each
 
 // Sums for the entropy (samplers/candidates.hpp): of weights, and of weights times their bits.

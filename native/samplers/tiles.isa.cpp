@@ -60,7 +60,7 @@ uint64_t tile_mass(const float* x, float most, float zmax, float scale) {
       low += parts.low;
     }
   }
-  return (static_cast<uint64_t>(sum_of(high)) << 20) + static_cast<uint64_t>(sum_of(low));
+  return (uint64_t(sum_of(high)) << 20) + uint64_t(sum_of(low));
 }
 
 void add_entropy(const float* const* tiles, const float* maxima, int64_t n, float second,
@@ -139,7 +139,7 @@ void add_squares(const float* x, float most, float zmax, float scale, SquareSums
   }
   using Wide = unsigned __int128;
   weights += widened(low_weights);
-  sums->weight += (static_cast<uint64_t>(sum_of(high_weights)) << 20) + sum_of(weights);
+  sums->weight += (uint64_t(sum_of(high_weights)) << 20) + sum_of(weights);
   sums->squares += (Wide{sum_of(high)} << 40) + (Wide{sum_of(middle)} << 21) + sum_of(low);
 }
 
@@ -223,8 +223,7 @@ int64_t find_tiles(const float* maxima, int64_t n, float zmax, float threshold, 
   for (int64_t i = 0; i < n; i += lanes) {
     const Floats v = load(maxima + i);
     unsigned found = near_mask(v, zmax, threshold);
-    for (; found; found &= found - 1)
-      tiles[count++] = static_cast<int32_t>(i) + std::countr_zero(found);
+    for (; found; found &= found - 1) tiles[count++] = int32_t(i) + std::countr_zero(found);
   }
   return count;
 }
@@ -243,7 +242,7 @@ void add_moments(const float* x, float zmax, Moments* moments) {
   }
   uint64_t squares = 0;
   for (int i = 0; i < tile_size; ++i) squares += uint64_t{q[i]} * q[i];
-  moments->count += static_cast<uint64_t>(sum_of(count));
+  moments->count += uint64_t(sum_of(count));
   moments->sum -= sum_of(sum);
   moments->squares += squares;
 }
@@ -270,11 +269,9 @@ int find_at_least(const float* x, float bound, int32_t first_id, int32_t* ids) {
 #elif defined(__SSE2__)
     const __m128 least = _mm_set1_ps(bound);
     for (int j = 0; j < 16; j += 4)
-      found |=
-          static_cast<unsigned>(_mm_movemask_ps(_mm_cmpge_ps(_mm_loadu_ps(x + first + j), least)))
-          << j;
+      found |= unsigned(_mm_movemask_ps(_mm_cmpge_ps(_mm_loadu_ps(x + first + j), least))) << j;
 #else
-    for (int j = 0; j < 16; ++j) found |= static_cast<unsigned>(x[first + j] >= bound) << j;
+    for (int j = 0; j < 16; ++j) found |= unsigned(x[first + j] >= bound) << j;
 #endif
     for (; found; found &= found - 1) ids[count++] = first_id + first + std::countr_zero(found);
   }
@@ -292,8 +289,8 @@ int find_contenders(const float* x, const int32_t* listed, int32_t first_id, flo
     const Side weights = power(bits_of(load_side(x + first), zmax, scale));
     for (int j = 0; j < abreast; ++j) {
       const int here = first + j * lanes;
-      Words c[4] = {ids.from(here).numbers(), Words{} + static_cast<uint32_t>(noise.position),
-                    Words{} + static_cast<uint32_t>(noise.position >> 32), Words{} + noise.stream};
+      Words c[4] = {ids.from(here).numbers(), Words{} + uint32_t(noise.position),
+                    Words{} + uint32_t(noise.position >> 32), Words{} + noise.stream};
       philox_rounds(
           [&](uint32_t m0, uint32_t m1, uint32_t k0, uint32_t k1) {
             const Words high0 = high_product(c[0], m0), high1 = high_product(c[2], m1);

@@ -15,18 +15,18 @@ struct TokenTexts {
     for (const nb::handle piece : pieces) {
       const auto bytes = nb::cast<nb::bytes>(piece);
       texts.append(bytes.c_str(), bytes.size());
-      starts.push_back(static_cast<int64_t>(texts.size()));
+      starts.push_back(int64_t(texts.size()));
     }
   }
   TokenTexts(const nb::bytes& all, const Array<const int64_t>& ends)
       : texts(all.c_str(), all.size()) {
     for (size_t i = 0; i < ends.size(); ++i) {
-      if (ends(i) < starts.back() || ends(i) > static_cast<int64_t>(texts.size()))
+      if (ends(i) < starts.back() || ends(i) > int64_t(texts.size()))
         throw ParameterError("vocabulary", "the ends of the tokens' texts are out of order");
       starts.push_back(ends(i));
     }
   }
-  int32_t size() const { return static_cast<int32_t>(starts.size() - 1); }
+  int32_t size() const { return int32_t(starts.size() - 1); }
   std::string_view text(int32_t token) const {
     if (token >= size()) return {};
     return std::string_view(texts).substr(starts[token], starts[token + 1] - starts[token]);

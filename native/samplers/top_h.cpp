@@ -32,7 +32,7 @@ class TopH : public Cloned<TopH> {
     const auto& first = c.first(n);
     values_.resize(first.size());
     for (size_t i = 0; i < first.size(); ++i)
-      values_[i] = from_ordered(static_cast<uint32_t>(first[i].first >> 32));
+      values_[i] = from_ordered(uint32_t(first[i].first >> 32));
     tops_ = std::find_if(values_.begin(), values_.end(), [&](float z) { return z < c.top(); }) -
             values_.begin();
     second_ = tops_ < std::ssize(values_) ? values_[tops_] : c.top();
@@ -54,8 +54,7 @@ class TopH : public Cloned<TopH> {
 
   double entropy(const Candidates& c, int64_t length, const EntropySums& sums) const {
     if (length <= tops_) return entropy_of(length, 0, sums).bits;
-    const double gap =
-        (static_cast<double>(c.top()) - second_) * (contract::log2_e / c.temperature());
+    const double gap = (double(c.top()) - second_) * (contract::log2_e / c.temperature());
     return entropy_of(tops_, gap, sums).bits;
   }
 
@@ -63,7 +62,7 @@ class TopH : public Cloned<TopH> {
     const int64_t listed = std::ssize(values_);
     int64_t kept = 0;
     EntropySums sums;
-    for (auto bit = static_cast<int64_t>(std::bit_floor(values_.size())); bit; bit /= 2) {
+    for (auto bit = int64_t(std::bit_floor(values_.size())); bit; bit /= 2) {
       if (kept + bit > listed) continue;
       EntropySums more = sums;
       add(kept, kept + bit, &more);

@@ -27,7 +27,7 @@ inline float from_ordered(uint32_t b) {
 
 // A token's place in the order: larger is earlier.
 inline uint64_t order_key(float z, int32_t id) {
-  return static_cast<uint64_t>(ordered(z)) << 32 | static_cast<uint32_t>(~id);
+  return uint64_t(ordered(z)) << 32 | uint32_t(~id);
 }
 
 // Logits.  Contract: docs/numerics.md.
@@ -65,8 +65,7 @@ struct LogitValues {
   float threshold(int64_t depth) const {
     if (depth >= max_score) return -infinity;  // depths end there
     // A hundredth of a bit covers the roundings.
-    return static_cast<float>(-(static_cast<double>(depth) / 65536 + 0.01) /
-                              static_cast<double>(scale));
+    return float(-(double(depth) / 65536 + 0.01) / double(scale));
   }
 
   static constexpr const auto& scan = tile_scan_;
@@ -94,7 +93,7 @@ struct ProbabilityValues {
   }
   float threshold(int64_t depth) const {
     const int64_t zero = ordered(0.0f), least = ordered(top) - ((depth + 1) << unit_depth_shift);
-    return least < zero ? 0.0f : from_ordered(static_cast<uint32_t>(least + 1));
+    return least < zero ? 0.0f : from_ordered(uint32_t(least + 1));
   }
 
   static constexpr const auto& scan = unit_scan_;

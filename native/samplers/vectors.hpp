@@ -97,7 +97,7 @@ inline Words high_product(Words a, uint32_t m) {
   const Longs by = Longs{} + m, even = low_products(x, by), odd = low_products(x >> 32, by);
   return reinterpret_cast<Words>(even >> 32 | (odd & 0xFFFFFFFF00000000u));
 #else
-  for (int i = 0; i < lanes; ++i) a[i] = static_cast<uint32_t>(uint64_t{a[i]} * m >> 32);
+  for (int i = 0; i < lanes; ++i) a[i] = uint32_t(uint64_t{a[i]} * m >> 32);
   return a;
 #endif
 }
@@ -170,20 +170,20 @@ inline uint64_t sum_of_tile(const float* x, Weigh weigh) {
     high += w.high;
     low += w.low;
   }
-  return (static_cast<uint64_t>(sum_of(high)) << 20) + static_cast<uint64_t>(sum_of(low));
+  return (uint64_t(sum_of(high)) << 20) + uint64_t(sum_of(low));
 }
 
 // Of a weight; there are instructions for signed integers.
-inline uint64_t rounded_down(float w) { return static_cast<uint64_t>(static_cast<int64_t>(w)); }
+inline uint64_t rounded_down(float w) { return uint64_t(int64_t(w)); }
 
 // One bit per lane of a comparison.
 inline unsigned mask_of(Ints in) {
 #if defined(__AVX512F__)
   return _mm512_movepi32_mask(reinterpret_cast<__m512i>(in));
 #elif defined(__AVX2__)
-  return static_cast<unsigned>(_mm256_movemask_ps(reinterpret_cast<__m256>(in)));
+  return unsigned(_mm256_movemask_ps(reinterpret_cast<__m256>(in)));
 #elif defined(__SSE2__)
-  return static_cast<unsigned>(_mm_movemask_ps(reinterpret_cast<__m128>(in)));
+  return unsigned(_mm_movemask_ps(reinterpret_cast<__m128>(in)));
 #else
   unsigned mask = 0;
   for (int j = 0; j < lanes; ++j) mask |= (in[j] & 1u) << j;
@@ -218,7 +218,7 @@ constexpr auto set_lanes = [] {
   std::array<std::array<uint8_t, 8>, 256> table{};
   for (unsigned mask = 0; mask < 256; ++mask)
     for (unsigned lane = 0, at = 0; lane < 8; ++lane)
-      if (mask >> lane & 1) table[mask][at++] = static_cast<uint8_t>(lane);
+      if (mask >> lane & 1) table[mask][at++] = uint8_t(lane);
   return table;
 }();
 #endif
@@ -232,7 +232,7 @@ struct Ids {
     if (listed) return load_as<Words>(listed);
     Words v;
     for (int j = 0; j < lanes; ++j) v[j] = j;
-    return v + static_cast<uint32_t>(first);
+    return v + uint32_t(first);
   }
 };
 
@@ -259,7 +259,7 @@ inline int append(Floats v, Ids from, unsigned keep, int32_t* ids, float* logits
   for (int j = 0; j < lanes; ++j) {
     ids[count] = from.listed ? from.listed[j] : from.first + j;
     logits[count] = v[j];
-    count += static_cast<int>(keep >> j & 1);
+    count += int(keep >> j & 1);
   }
 #endif
   return std::popcount(keep);

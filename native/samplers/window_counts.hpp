@@ -17,12 +17,12 @@ class WindowCounts {
   explicit WindowCounts(int64_t last_n) : last_n_(last_n) {}
 
   void accept(const History& h) {
-    const int64_t n = static_cast<int64_t>(h.tokens.size());
+    const int64_t n = int64_t(h.tokens.size());
     if (last_n_ >= 0 && n > last_n_) remove(h, n - 1 - last_n_);
     add(h, n - 1);
   }
   void unaccept(const History& h) {
-    const int64_t n = static_cast<int64_t>(h.tokens.size());
+    const int64_t n = int64_t(h.tokens.size());
     remove(h, n - 1);
     if (last_n_ >= 0 && n > last_n_) add(h, n - 1 - last_n_);
   }
@@ -33,17 +33,17 @@ class WindowCounts {
 
   const std::vector<int32_t>& distinct() const { return distinct_; }
   Count count(int32_t token) const {
-    return token < static_cast<int32_t>(counts_.size()) ? counts_[token] : Count{};
+    return token < int32_t(counts_.size()) ? counts_[token] : Count{};
   }
 
  private:
   void add(const History& h, int64_t i) {
     const int32_t token = h.tokens[i];
-    if (token >= static_cast<int32_t>(counts_.size())) counts_.resize(token + 1);
+    if (token >= int32_t(counts_.size())) counts_.resize(token + 1);
     Count& count = counts_[token];
     count.generated += h.generated[i];
     if (count.all++ == 0) {
-      count.place = static_cast<int32_t>(distinct_.size());
+      count.place = int32_t(distinct_.size());
       distinct_.push_back(token);
     }
   }

@@ -22,7 +22,7 @@ class XTC : public Cloned<XTC> {
     if (probability_ <= 0 || threshold_ > contract::xtc_largest) return;
     if (uniform(Purpose::xtc, stream_, step.position, step.completion) >= bound_) return;
     const auto& run = c.run(Fraction32(threshold_).ceil_of(c.mass()));
-    const auto removed = static_cast<int64_t>(run.ids.size()) - 1;
+    const auto removed = int64_t(run.ids.size()) - 1;
     if (removed < 1 || (min_keep_ > 1 && c.count() - removed < min_keep_)) return;
     gone_ = run.ids;
     std::erase(gone_, run.last);

@@ -369,9 +369,6 @@ class Constraint:
         Tokens allowed next: uint32 words, bit ``id % 32`` of word ``id // 32``.
         """
 
-    def mask_into(self, words: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu')]) -> None:
-        """Write the words of mask() into a contiguous uint32 array."""
-
     def allows(self, token: int) -> bool:
         """Whether one token is allowed next: cheaper than a mask."""
 

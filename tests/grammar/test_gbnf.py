@@ -185,15 +185,6 @@ def test_a_line_ends_a_rule_but_not_a_group(vocabulary: Vocabulary) -> None:
     assert allowed(c) == {ord("b")}
 
 
-def test_masks_into_an_array(vocabulary: Vocabulary) -> None:
-    c = compile_gbnf('root ::= "a"', "root", vocabulary)
-    words = np.full(9, 0xFFFFFFFF, np.uint32)
-    c.mask_into(words)
-    assert (words == c.mask()).all()
-    with pytest.raises(ParameterError, match="9 elements"):
-        c.mask_into(np.zeros(8, np.uint32))
-
-
 def test_a_grammar_is_text_for_a_vocabulary(vocabulary: Vocabulary) -> None:
     with pytest.raises(ParameterError, match="a grammar needs a vocabulary"):
         compile_gbnf('root ::= "a"', "root", None)

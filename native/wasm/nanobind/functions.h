@@ -235,7 +235,6 @@ class class_ {
   }
   template <class F, class... Extra>
   class_& def(const char* name, F f, const Extra&... extra) {
-    if (!strcmp(name, "__init__")) return from_place(detail::plain<T>(f), extra...);
     detail::define(number(), name, detail::Role::method, detail::maker_of(detail::plain<T>(f)),
                    extra...);
     return *this;
@@ -260,27 +259,6 @@ class class_ {
     detail::define(number(), classes()[number()].name, detail::Role::constructor,
                    detail::maker_of(f), extra...);
     return *this;
-  }
-  // f makes the object where its first argument says.
-  template <class F, class... Extra>
-  class_& from_place(F f, const Extra&... extra) {
-    if constexpr (requires { from_place_as(&F::operator(), f, extra...); })
-      from_place_as(&F::operator(), f, extra...);
-    return *this;
-  }
-  template <class F, class... A, class... Extra>
-  class_& from_place_as(void (F::*)(T*, A...) const, F f, const Extra&... extra) {
-    return constructor(
-        [f](A... a) {
-          auto free = [](void* p) { ::operator delete(p); };
-          std::unique_ptr<void, decltype(free)> place(::operator new(sizeof(T)), free);
-          f(static_cast<T*>(place.get()), std::forward<A>(a)...);
-          return std::shared_ptr<T>(static_cast<T*>(place.release()), [](T* p) {
-            p->~T();
-            ::operator delete(p);
-          });
-        },
-        extra...);
   }
 };
 
