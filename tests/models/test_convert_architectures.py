@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.models.check_converted import check_converted
+from aleator.models.files.gguf import GGUFFile
+from tests.models.check_converted import check_converted, converted
 from tests.models.check_dense import SMALL
 from tests.models.check_transformers import write
 
@@ -131,3 +132,51 @@ def test_published_kinds(make: Callable[[], Any], tmp_path: Path) -> None:
     config.write_text(config.read_text().replace('"time_step_min": 0.001', '"time_step_min": 0.0'))
     ids = torch.randint(0, 96, (40,), generator=torch.Generator().manual_seed(1)).tolist()
     check_converted(tmp_path, ids, whole=True)
+
+
+EXPERTS = {"num_experts_per_tok": 2, "num_experts": 4, "num_local_experts": 4}
+GROUPED = EXPERTS | {"n_routed_experts": 4, "n_shared_experts": 1, "n_group": 1, "topk_group": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("Olmo2", SIZES),
+        ("Nemotron", SIZES | {"partial_rotary_factor": 0.5}),
+        ("Qwen2Moe", SIZES | EXPERTS),
+        ("Olmoe", SIZES | EXPERTS),
+        ("GptOss", SIZES | EXPERTS),
+        ("MiniMaxM2", SIZES | EXPERTS),
+        ("Dots1", SIZES | GROUPED | {"first_k_dense_replace": 1}),
+        ("ExaoneMoe", SIZES | GROUPED | {"first_k_dense_replace": 1, "sliding_window": 8}),
+    ],
+)
+def test_the_output_matrix_is_written_for_llama_cpp(
+    name: str, sizes: dict[str, Any], tmp_path: Path
+) -> None:
+    """It has no other for these architectures, and a tied model's file would not load there."""
+    config = getattr(transformers, f"{name}Config")(**sizes, tie_word_embeddings=True)
+    write(getattr(transformers, f"{name}ForCausalLM")(config), tmp_path)
+    converted(tmp_path, tmp_path / "m.gguf")
+    made = GGUFFile(tmp_path / "m.gguf")
+    same = made.stored("output.weight"), made.stored("token_embd.weight")
+    assert same[0].floats().tobytes() == same[1].floats().tobytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "lacks"),
+    [
+        ("Nemotron", {"head_dim": 16}, "heads of 16 channels"),
+        ("Cohere2", {"head_dim": 16, "sliding_window": 8}, "heads of 16 channels"),
+        ("Gemma", {"tie_word_embeddings": False}, "an output matrix beside the embedding"),
+        ("Cohere", {"tie_word_embeddings": False}, "an output matrix beside the embedding"),
+    ],
+)
+def test_what_llama_cpp_does_not_load(
+    name: str, other: dict[str, Any], lacks: str, tmp_path: Path
+) -> None:
+    for given, wanted in ({}, []), (other, [lacks]):
+        config = getattr(transformers, f"{name}Config")(**SIZES | given)
+        write(getattr(transformers, f"{name}ForCausalLM")(config), tmp_path)
+        found = converted(tmp_path, tmp_path / "m.gguf").llama_cpp_lacks
+        assert [each[: len(lacks)] for each in found] == wanted

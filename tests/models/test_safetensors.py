@@ -228,6 +228,7 @@ DAMAGED: dict[str, bytes] = {
     "no JSON": raw_safetensors(b"{"),
     "no object": raw_safetensors([1]),
     "a name twice": raw_safetensors(b'{"a": 1, "a": 2}'),
+    "a long name": raw_safetensors({"t" * 1001: PLAIN}),
     "no entry": raw_safetensors({"t": 5}),
     "no type": small(dtype=7),
     "another type": small(dtype="I64"),

@@ -218,6 +218,20 @@ def test_other_tokenizers_are_refused(
         made(tmp_path, 261)
 
 
+def test_what_composes_letters_is_told(tmp_path: Path) -> None:
+    backend = byte_level_backend()
+    backend.normalizer = normalizers.Sequence([normalizers.NFC()])
+    write(tmp_path, backend)
+    file, left_out = made(tmp_path, 261)
+    assert left_out == ["that a letter and an accent behind it are read as one character (NFC)"]
+    both = (
+        Tokenizer(each)
+        for each in (Vocabulary.from_directory(tmp_path), Vocabulary.from_gguf(file))
+    )
+    read, converted = ([each.encode(text) for text in ("\xe9", "e\u0301")] for each in both)
+    assert read[0] == read[1] == converted[0] != converted[1]
+
+
 def test_merges_of_tokens_with_spaces_are_refused(tmp_path: Path) -> None:
     """GGUF has a space between the two tokens of a merge."""
     ids = byte_level_backend().get_vocab() | {"b c": 261, "ab c": 262}

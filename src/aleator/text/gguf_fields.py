@@ -71,7 +71,7 @@ def vocabulary_fields(
         forms = [_as_read(vocab, n_vocab)]
     else:
         file = read_json(vocab.tokenizer_json)
-        left_out += _spaces(file)
+        left_out += _spaces(file) + _composed(file)
         forms = [*_forms(file, vocab, architecture, n_vocab)]
     marked = _marked(vocab, n_vocab)
     for form in forms:
@@ -299,6 +299,13 @@ def _spaces(file: Fields) -> list[str]:
         f"that added tokens such as {found[0]!r:.60} take the spaces beside them or must be "
         "whole words (lstrip, rstrip, single_word)"
     ]
+
+
+def _composed(file: Fields) -> list[str]:
+    """What is left out about letters and their accents, which llama.cpp takes as they come."""
+    if all(step.get("type") != "NFC" for step in steps_of(file, "normalizer")):
+        return []
+    return ["that a letter and an accent behind it are read as one character (NFC)"]
 
 
 def _merge(file: Fields, merge: Any) -> str:

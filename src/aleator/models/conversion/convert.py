@@ -111,7 +111,8 @@ class ConvertedDirectory(GGUFFile):
 
     def files(self) -> list[Path]:
         """All files of the directory that may be read."""
-        return [each for each in self.directory.path.iterdir() if each.is_file()]
+        found = self.directory.path.iterdir()
+        return [each for each in found if each.is_file() and each.suffix != ".gguf"]
 
     def _zeros(self) -> dict[str, StoredTensor]:
         """Biases of convolutions that llama.cpp wants, and the model has not."""

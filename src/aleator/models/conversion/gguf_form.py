@@ -25,9 +25,18 @@ DIVISORS = (
 )  # fmt: skip
 """The architectures whose rotary frequencies llama.cpp divides by the numbers of a tensor (rope_freqs)."""
 _UNTIED = (
-    "bailingmoe", "bailingmoe2", "internlm2", "kimi-linear", "mellum", "orion", "stablelm", "xverse",
+    "bailingmoe", "bailingmoe2", "dots1", "exaone-moe", "gpt-oss", "internlm2", "kimi-linear", "mellum",
+    "minimax-m2", "nemotron", "olmo2", "olmoe", "orion", "qwen2moe", "stablelm", "xverse",
 )  # fmt: skip
 """The architectures of which llama.cpp wants an output matrix, even where it is the embedding."""
+_TIED = ("cohere2", "command-r", "gemma", "gemma2", "plm")
+"""Those of which it reads none beside the embedding."""
+_AS_WIDE = (
+    "bailingmoe2", "cohere2", "command-r", "deepseek", "exaone4", "internlm2", "jamba", "lfm2", "lfm2moe",
+    "nemotron", "olmo2", "olmoe", "orion", "phi3", "qwen2", "qwen2moe", "qwen2vl", "stablelm", "starcoder2",
+    "xverse",
+)  # fmt: skip
+"""Those whose heads must together be as wide as the hidden state."""
 _SCORES = {"softmax": 1, "sigmoid": 2, "chosen softmax": 3, "chosen sigmoid": 2}
 """Functions from a router's logits to weights -> ``expert_gating_func``."""
 
@@ -257,8 +266,9 @@ def llama_cpp_lacks(config: ModelConfig, names: Container[str]) -> list[str]:
     found = {
         "biases behind attention": name == "internlm2" and "blk.0.attn_output.bias" in names,
         f"heads of {config.head_dim} channels, not hidden_size / num_attention_heads": (
-            wide and name in ("bailingmoe2", "deepseek", "internlm2", "orion", "stablelm", "xverse")
+            wide and name in _AS_WIDE
         ),
+        "an output matrix beside the embedding": name in _TIED and not config.tied,
         "queries that are not compressed (q_lora_rank)": (
             name in ("deepseek2", "mistral4")
             and latent is not None

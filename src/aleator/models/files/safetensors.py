@@ -28,6 +28,8 @@ _OTHER_SIZES = {"I32": 4, "I64": 8, "I8": 1, "U8": 1, "BOOL": 1, "F8_E4M3": 1}
 MAX_HEADER = 100_000_000
 """Bytes of the longest header, as in the format's own reader."""
 MAX_DIMENSIONS = 8
+MAX_NAME = 1000
+"""Characters of the longest name of a tensor, which messages repeat."""
 
 
 def read_directory(
@@ -98,6 +100,10 @@ def read_file(file: Path, other_types: bool = False) -> dict[str, StoredTensor]:
     tensors: dict[str, StoredTensor] = {}
     places: list[tuple[int, int, str]] = []
     for name, entry in header.items():
+        if len(name) > MAX_NAME:
+            raise FileFormatError(
+                file, f"a tensor's name has {len(name)} characters; at most {MAX_NAME} are read"
+            )
         kind, shape, begin, end = _entry(file, name, entry, data.size - start, other_types)
         places.append((begin, end, name))
         tensors[name] = StoredTensor(kind, shape, data[start + begin : start + end])
