@@ -159,6 +159,9 @@ template <class B>
 concept WithFifths = Nibbles<B> && B::fifths_at != 0;
 template <class B>
 concept LookedUp = requires { B::table; };
+// Q4_K and Q5_K, whose scales have six bits.
+template <class B>
+concept SixBits = requires { B::nibbles_of_groups_at; };
 // As the products take them: without zero where zero_of says so.
 template <class B>
 constexpr const Table& table_of() {
@@ -206,9 +209,11 @@ struct FewTile {
                                        : asked.first + r * asked.apart;
     __builtin_prefetch(later + at, 0, 2);
   }
-  // Asks for so many bytes of what comes later, `at` bytes on.
+  // Asks for so many bytes of what comes later, `at` bytes on, into the first-level cache (3), or
+  // the second (2), where a processor has more on its way at once.
+  template <int level = 3>
   void ask_in_order(int64_t at, int64_t bytes) const {
-    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(asked.first + at + i, 0, 3);
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(asked.first + at + i, 0, level);
   }
   // Block b of row r; memory is asked for one of a later row.
   template <class B>
@@ -235,15 +240,13 @@ struct FewTile {
   }
 };
 
-// The sums of T tokens with four rows: block(p, b, total) adds block b of 256 elements.
-template <int T, class Block>
-static inline __attribute__((always_inline)) void four_rows(const FewTile& tile, Block&& block) {
-  const uint8_t* p[4];
+// The sums of T tokens with as many rows as V has lanes: block(p, b, total) adds block b.
+template <int T, class V, int elements = 256, class Block>
+static inline __attribute__((always_inline)) void all_blocks(const FewTile& tile, Block&& block) {
+  const uint8_t* p[sizeof(V) / sizeof(float)];
   tile.point(p);
-  __m128 total[T];
-  for (__m128& sum : total) sum = _mm_setzero_ps();
-  const int64_t n = tile.x.in / 256;
-  for (int64_t b = 0; b < n; b++) block(p, b, total);
+  V total[T] = {};
+  for (int64_t b = 0; b < tile.x.in / elements; b++) block(p, b, total);
   tile.store(total);
 }
 // f(r, block b of row r) for four rows.
