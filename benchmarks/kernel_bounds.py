@@ -129,7 +129,7 @@ def counted(loop: str, mca: str, cpu: str) -> dict[str, float]:
         "instructions": len(listed),
         "loads": sum(each["mayLoad"] for each in listed),
         "operations": operations,
-        "vector": max(use for name, use in ports.items() if re.search(r"FP[0-3]$", name)),
+        "vector": max(use for name, use in ports.items() if re.search(r"FPP?[0-3]$", name)),
         "addresses": max(use for name, use in ports.items() if re.search(r"AGU\d|Load", name)),
         "issue": operations / summary["DispatchWidth"],
     }
