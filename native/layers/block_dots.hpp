@@ -207,13 +207,11 @@ struct FewTile {
   void ask(const uint8_t* row_at, int r, int64_t at) const {
     const uint8_t* later = lanes == 16 ? row_at + (asked.first - (w.data + row * w.row_bytes))
                                        : asked.first + r * asked.apart;
-    __builtin_prefetch(later + at, 0, 2);
+    ask_for_later(later + at);
   }
-  // Asks for so many bytes of what comes later, `at` bytes on, into the first-level cache (3), or
-  // the second (2), where a processor has more on its way at once.
-  template <int level = 3>
+  // Asks for so many bytes of what comes later, `at` bytes on.
   void ask_in_order(int64_t at, int64_t bytes) const {
-    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(asked.first + at + i, 0, level);
+    for (int64_t i = 0; i < bytes; i += 64) ask_onward(asked.first + at + i);
   }
   // Block b of row r; memory is asked for one of a later row.
   template <class B>
@@ -222,9 +220,9 @@ struct FewTile {
     const uint8_t* later = asked.first + r * asked.apart + b * bytes * asked.along;
     for (int64_t i = 0; i < bytes; i += 64) {
       if (asked.in_order())
-        __builtin_prefetch(later + i, 0, 3);
+        ask_onward(later + i);
       else
-        __builtin_prefetch(later + i, 0, 2);
+        ask_for_later(later + i);
     }
     return row_at + b * bytes;
   }
@@ -240,13 +238,23 @@ struct FewTile {
   }
 };
 
-// The sums of T tokens with as many rows as V has lanes: block(p, b, total) adds block b.
-template <int T, class V, int elements = 256, class Block>
-static inline __attribute__((always_inline)) void all_blocks(const FewTile& tile, Block&& block) {
-  const uint8_t* p[sizeof(V) / sizeof(float)];
+// How many rows are read side by side.
+template <class B>
+constexpr int tile_of = large<B> ? 4 : 8;
+// The sums of T tokens with a tile's rows: block(p, b, total) adds block b.
+template <class B, int T, class Block>
+static inline __attribute__((always_inline)) void blocks(const FewTile& tile, Block&& block) {
+  const auto zero = [] {
+    if constexpr (tile_of<B> == 8)
+      return _mm256_setzero_ps();
+    else
+      return _mm_setzero_ps();
+  };
+  const uint8_t* p[tile_of<B>];
   tile.point(p);
-  V total[T] = {};
-  for (int64_t b = 0; b < tile.x.in / elements; b++) block(p, b, total);
+  decltype(zero()) total[T] = {};
+  const int64_t n = tile.x.in / block_shape(B::type).elements;
+  for (int64_t b = 0; b < n; b++) block(p, b, total);
   tile.store(total);
 }
 // f(r, block b of row r) for four rows.

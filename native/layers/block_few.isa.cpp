@@ -12,11 +12,6 @@
 
 namespace aleator::ALEATOR_ISA {
 
-#if defined(ALEATOR_ISA_v4)
-template <class B>
-concept InEights = false;
-#endif
-
 // Two rows of nibbles fill a vector, whose halves are elements 0 to 15, or 16 to 31, of rows k and
 // k + 4: the nibbles need not be brought into order.
 struct TwoRows {
@@ -127,28 +122,27 @@ static void few_small(const FewTile& tile) {
   constexpr int64_t bytes = block_shape(B::type).bytes;
   const Rounded& x = tile.x;
   const int64_t t0 = tile.t0, n = x.in / 32;
-  all_blocks<T, __m256, 32>(
-      tile, [&](const auto& p, int64_t b, auto& total) __attribute__((always_inline)) {
-        __m256i dots[T];
-        eight_dots<B, T>(tile, p, b, dots);
-        Factors factors;
-        if constexpr (B::has_m)
-          factors = eight_factors(p, b * bytes);
-        else
-          factors.d = eight_scales<B>(p, b * bytes);
+  blocks<B, T>(tile, [&](const auto& p, int64_t b, auto& total) __attribute__((always_inline)) {
+    __m256i dots[T];
+    eight_dots<B, T>(tile, p, b, dots);
+    Factors factors;
+    if constexpr (B::has_m)
+      factors = eight_factors(p, b * bytes);
+    else
+      factors.d = eight_scales<B>(p, b * bytes);
 #pragma GCC unroll 4
-        for (int t = 0; t < T; t++) {
-          const float dx = x.d[(t0 + t) * n + b];
-          const int32_t sum = sum32(x.sums + (t0 + t) * 2 * n + 2 * b);
-          __m256i dot = dots[t];
-          if constexpr (zero_of<B> != 0)
-            dot = _mm256_sub_epi32(dot, _mm256_set1_epi32(zero_of<B> * sum));
-          total[t] = _mm256_fmadd_ps(_mm256_mul_ps(factors.d, _mm256_set1_ps(dx)),
-                                     _mm256_cvtepi32_ps(dot), total[t]);
-          if constexpr (B::has_m)
-            total[t] = _mm256_fmadd_ps(factors.m, _mm256_set1_ps(dx * float(sum)), total[t]);
-        }
-      });
+    for (int t = 0; t < T; t++) {
+      const float dx = x.d[(t0 + t) * n + b];
+      const int32_t sum = sum32(x.sums + (t0 + t) * 2 * n + 2 * b);
+      __m256i dot = dots[t];
+      if constexpr (zero_of<B> != 0)
+        dot = _mm256_sub_epi32(dot, _mm256_set1_epi32(zero_of<B> * sum));
+      total[t] = _mm256_fmadd_ps(_mm256_mul_ps(factors.d, _mm256_set1_ps(dx)),
+                                 _mm256_cvtepi32_ps(dot), total[t]);
+      if constexpr (B::has_m)
+        total[t] = _mm256_fmadd_ps(factors.m, _mm256_set1_ps(dx * float(sum)), total[t]);
+    }
+  });
 }
 
 // Sum over a block of 256 of scale * (u - zero) * x, in lanes.
@@ -189,24 +183,22 @@ static inline __m256i dot_large(const Parts& w, const int8_t* x, __m256i sums) {
 
 template <class B, int T>
 static void few_large(const FewTile& tile) {
-  all_blocks<T, __m128>(tile,
-                        [&](const auto& p, int64_t b, auto& total) __attribute__((always_inline)) {
-                          __m256i dots[T][4], least[T][4];
+  blocks<B, T>(tile, [&](const auto& p, int64_t b, auto& total) __attribute__((always_inline)) {
+    __m256i dots[T][4], least[T][4];
 #pragma GCC unroll 4
-                          for (int r = 0; r < 4; r++) {
-                            Parts part;
-                            B::unpack(tile.block<B>(p[r], r, b), part);
+    for (int r = 0; r < 4; r++) {
+      Parts part;
+      B::unpack(tile.block<B>(p[r], r, b), part);
 #pragma GCC unroll 4
-                            for (int t = 0; t < T; t++) {
-                              const int64_t of = (tile.t0 + t) * (tile.x.in / 256) + b;
-                              const __m256i sums = load256(tile.x.sums + of * 16);
-                              dots[t][r] = dot_large<B>(part, tile.x.q + of * 256, sums);
-                              if constexpr (B::has_least)
-                                least[t][r] = _mm256_madd_epi16(load256(part.least), sums);
-                            }
-                          }
-                          add_block<B>(tile, p, b, dots, least, total);
-                        });
+      for (int t = 0; t < T; t++) {
+        const int64_t of = (tile.t0 + t) * (tile.x.in / 256) + b;
+        const __m256i sums = load256(tile.x.sums + of * 16);
+        dots[t][r] = dot_large<B>(part, tile.x.q + of * 256, sums);
+        if constexpr (B::has_least) least[t][r] = _mm256_madd_epi16(load256(part.least), sums);
+      }
+    }
+    add_block<B>(tile, p, b, dots, least, total);
+  });
 }
 
 constexpr int most_tokens = lanes == 16 ? 4 : 2;
@@ -263,7 +255,7 @@ static void few_coded(const FewTile& tile, int64_t tokens) {
 template <class B>
 static void few(const Weights& w, int64_t begin, int64_t end, const Rounded& x, float* y,
                 int64_t y_stride) {
-  constexpr int64_t tile = large<B> && !InEights<B> ? 4 : 8;
+  constexpr int64_t tile = tile_of<B>;
   // As many tokens at a time as registers hold, and no pass with one where another has four.
   const int64_t passes = (x.tokens + most_tokens - 1) / most_tokens;
   const Asking asking(w, tile, x.tokens);
@@ -273,15 +265,20 @@ static void few(const Weights& w, int64_t begin, int64_t end, const Rounded& x, 
       const int64_t next = passes == 1 ? x.tokens : x.tokens * (i + 1) / passes;
       const FewTile of{w, row, rows, asking(row), x, t, y, y_stride};
       with_count<most_tokens>(next - t, [&](auto count) {
-        if constexpr (Coded<B>) return few_coded<B>(of, count());
-        if constexpr (B::type == Stored::iq4_xs) return few_iq4_xs<B, count()>(of);
-        if constexpr (SixBits<B>) return few_six_bits<B, count()>(of);
+        if constexpr (Coded<B>)
+          few_coded<B>(of, count());
+        else if constexpr (B::type == Stored::iq4_xs)
+          few_iq4_xs<B, count()>(of);
+        else if constexpr (SixBits<B>)
+          few_six_bits<B, count()>(of);
 #if defined(ALEATOR_ISA_v4)
-        if constexpr (Sixteens<B>) return few_sixteens<B, count()>(of);
+        else if constexpr (Sixteens<B>)
+          few_sixteens<B, count()>(of);
 #else
-        if constexpr (InPairs<B>) return few_pairs<B, count()>(of);
+        else if constexpr (InPairs<B>)
+          few_pairs<B, count()>(of);
 #endif
-        if constexpr (large<B>)
+        else if constexpr (large<B>)
           few_large<B, count()>(of);
         else
           few_small<B, count()>(of);

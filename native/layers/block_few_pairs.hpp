@@ -88,8 +88,7 @@ template <class B, int T>
 static void few_iq4_xs(const FewTile& tile) {
   constexpr int64_t bytes = block_shape(B::type).bytes;
   const __m256i mask = bytes_of(15), table = everywhere(load_as<__m128i>(table_of<B>().u));
-  all_blocks<T, __m128>(tile, [&](const auto& p, int64_t b,
-                                  auto& total) __attribute__((always_inline)) {
+  blocks<B, T>(tile, [&](const auto& p, int64_t b, auto& total) __attribute__((always_inline)) {
     PairsOfGroups x[T];
     for (int t = 0; t < T; t++) x[t].put(tile.x.q + (tile.t0 + t) * tile.x.in + b * 256);
     const __m256i scales[2] = {iq4_scales(p[0] + b * bytes, p[1] + b * bytes),
@@ -281,16 +280,15 @@ struct PairsOf<BlockQ3_K> {
 };
 template <class B>
 concept InPairs = requires { PairsOf<B>::orders; };
-// What takes eight rows at a time.
 template <class B>
-concept InEights = InPairs<B> || SixBits<B>;
+  requires(InPairs<B> || SixBits<B>)
+constexpr int tile_of<B> = 8;
 
 template <class B, int T>
 static void few_pairs(const FewTile& tile) {
   const PairsOf<B> of;
   const int64_t n = tile.x.in / 256;
-  all_blocks<T, __m256>(tile, [&](const auto& p, int64_t b,
-                                  auto& total) __attribute__((always_inline)) {
+  blocks<B, T>(tile, [&](const auto& p, int64_t b, auto& total) __attribute__((always_inline)) {
     const int64_t at = b * block_shape(B::type).bytes, first = tile.t0 * n + b;
     typename PairsOf<B>::Sums sums[T];
     __m256i x[T][8], dots[T][8], least[T][4];

@@ -67,51 +67,50 @@ static void few_six_bits(const FewTile& tile) {
   constexpr int64_t bytes = block_shape(B::type).bytes;
   const __m256i nibble = kept(bytes_of(15));
   const int64_t n = tile.x.in / 256;
-  all_blocks<T, __m256>(
-      tile, [&](const auto& p, int64_t b, auto& total) __attribute__((always_inline)) {
-        const int64_t at = b * bytes, first = tile.t0 * n + b;
-        ScalesOfEight scales;
-        put_scales(p, at, scales);
-        __m256i dots[T][8];
+  blocks<B, T>(tile, [&](const auto& p, int64_t b, auto& total) __attribute__((always_inline)) {
+    const int64_t at = b * bytes, first = tile.t0 * n + b;
+    ScalesOfEight scales;
+    put_scales(p, at, scales);
+    __m256i dots[T][8];
 #pragma GCC unroll 4
-        for (int k = 0; k < 4; k++) {
-          if (tile.asked.in_order())
-            tile.ask_in_order<2>(8 * at + 2 * k * bytes, 2 * bytes);
-          else
-            tile.block<B>(p[k], k, b), tile.block<B>(p[k + 4], k + 4, b);
-          __m256i acc[2][T] = {}, q[2], high[2];
+    for (int k = 0; k < 4; k++) {
+      if (tile.asked.in_order())
+        tile.ask_in_order(8 * at + 2 * k * bytes, 2 * bytes);
+      else
+        tile.block<B>(p[k], k, b), tile.block<B>(p[k + 4], k + 4, b);
+      __m256i acc[2][T] = {}, q[2], high[2];
 #pragma GCC unroll 8
-          for (int g = 0; g < 8; g++) {
-            __m256i x[T];
+      for (int g = 0; g < 8; g++) {
+        __m256i x[T];
 #pragma GCC unroll 2
-            for (int t = 0; t < T; t++)
-              x[t] = in_order(load256(tile.x.q + (first + t * n) * 256 + 32 * g));
+        for (int t = 0; t < T; t++)
+          x[t] = in_order(load256(tile.x.q + (first + t * n) * 256 + 32 * g));
 #pragma GCC unroll 2
-            for (int r = 0; r < 2; r++) {
-              const uint8_t* const row = p[k + 4 * r] + at;
-              if (g % 2 == 0) q[r] = in_order(load256(row + B::nibbles_of_groups_at + 16 * g));
-              __m256i u = _mm256_and_si256(g % 2 ? moved_right(q[r], 4) : q[r], nibble);
-              if constexpr (B::fifths_of_groups_at != 0) {
-                if (g == 0) high[r] = load256(row + B::fifths_of_groups_at);
-                u = _mm256_or_si256(u, fifth_bits(high[r], g));
-              }
-              const __m256i scale = _mm256_set1_epi32(scales.of[g / 4][k][r][g % 4]);
-#pragma GCC unroll 2
-              for (int t = 0; t < T; t++)
-                acc[r][t] = in_order(add_scaled(acc[r][t], _mm256_maddubs_epi16(u, x[t]), scale));
-            }
+        for (int r = 0; r < 2; r++) {
+          const uint8_t* const row = p[k + 4 * r] + at;
+          if (g % 2 == 0) q[r] = in_order(load256(row + B::nibbles_of_groups_at + 16 * g));
+          __m256i u = _mm256_and_si256(g % 2 ? moved_right(q[r], 4) : q[r], nibble);
+          if constexpr (B::fifths_of_groups_at != 0) {
+            if (g == 0) high[r] = load256(row + B::fifths_of_groups_at);
+            u = _mm256_or_si256(u, fifth_bits(high[r], g));
           }
+          const __m256i scale = _mm256_set1_epi32(scales.of[g / 4][k][r][g % 4]);
 #pragma GCC unroll 2
-          for (int t = 0; t < T; t++) dots[t][k] = acc[0][t], dots[t][k + 4] = acc[1][t];
+          for (int t = 0; t < T; t++)
+            acc[r][t] = in_order(add_scaled(acc[r][t], _mm256_maddubs_epi16(u, x[t]), scale));
         }
+      }
 #pragma GCC unroll 2
-        for (int t = 0; t < T; t++) {
-          const float dx = tile.x.d[first + t * n];
-          const __m256i least = least_of_eight(scales, tile.x.sums + (first + t * n) * 16);
-          add_times(scales.factors.d, dx, eight_sums(dots[t]), total[t]);
-          subtract_times(scales.factors.m, dx, least, total[t]);
-        }
-      });
+      for (int t = 0; t < T; t++) dots[t][k] = acc[0][t], dots[t][k + 4] = acc[1][t];
+    }
+#pragma GCC unroll 2
+    for (int t = 0; t < T; t++) {
+      const float dx = tile.x.d[first + t * n];
+      const __m256i least = least_of_eight(scales, tile.x.sums + (first + t * n) * 16);
+      add_times(scales.factors.d, dx, eight_sums(dots[t]), total[t]);
+      subtract_times(scales.factors.m, dx, least, total[t]);
+    }
+  });
 }
 
 }  // namespace aleator::ALEATOR_ISA

@@ -52,31 +52,30 @@ static void few_iq4_xs(const FewTile& tile) {
   const __m512i none = _mm512_setzero_si512(), zero = _mm512_set1_epi8(int8_t(B::zero));
   const __m512i four = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
   const __m512i other_four = _mm512_add_epi32(four, _mm512_set1_epi32(4));
-  all_blocks<T, __m128>(
-      tile, [&](const auto& p, int64_t b, auto& total) __attribute__((always_inline)) {
-        HalvesOfGroups xs[T][2];
-        __m512i off[T][2];  // what `zero` is in a sum, the same for every row
+  blocks<B, T>(tile, [&](const auto& p, int64_t b, auto& total) __attribute__((always_inline)) {
+    HalvesOfGroups xs[T][2];
+    __m512i off[T][2];  // what `zero` is in a sum, the same for every row
 #pragma GCC unroll 4
-        for (int t = 0; t < T; t++)
+    for (int t = 0; t < T; t++)
 #pragma GCC unroll 2
-          for (int k = 0; k < 2; k++) {
-            xs[t][k] = halves_of_groups(tile.x.q + (tile.t0 + t) * tile.x.in + b * 256 + 128 * k);
-            off[t][k] = _mm512_sub_epi32(none, halves_dot(none, {zero, zero}, xs[t][k]));
-          }
-        __m256i dots[T][4];
-        each_of_four<B>(tile, p, b, [&](auto r, const uint8_t* at) __attribute__((always_inline)) {
-          const HalvesOfGroups u[2] = {iq4_halves(at + 8), iq4_halves(at + 72)};
-          const __m512i scales = extended(iq4_scales(at));
-          const __m512i scale[2] = {_mm512_maskz_permutexvar_epi32(0xffff, four, scales),
-                                    _mm512_maskz_permutexvar_epi32(0xffff, other_four, scales)};
+      for (int k = 0; k < 2; k++) {
+        xs[t][k] = halves_of_groups(tile.x.q + (tile.t0 + t) * tile.x.in + b * 256 + 128 * k);
+        off[t][k] = _mm512_sub_epi32(none, halves_dot(none, {zero, zero}, xs[t][k]));
+      }
+    __m256i dots[T][4];
+    each_of_four<B>(tile, p, b, [&](auto r, const uint8_t* at) __attribute__((always_inline)) {
+      const HalvesOfGroups u[2] = {iq4_halves(at + 8), iq4_halves(at + 72)};
+      const __m512i scales = extended(iq4_scales(at));
+      const __m512i scale[2] = {_mm512_maskz_permutexvar_epi32(0xffff, four, scales),
+                                _mm512_maskz_permutexvar_epi32(0xffff, other_four, scales)};
 #pragma GCC unroll 4
-          for (int t = 0; t < T; t++)
-            dots[t][r()] = narrow(_mm512_add_epi32(
-                _mm512_mullo_epi32(halves_dot(off[t][0], u[0], xs[t][0]), scale[0]),
-                _mm512_mullo_epi32(halves_dot(off[t][1], u[1], xs[t][1]), scale[1])));
-        });
-        add_block<B>(tile, p, b, dots, dots, total);
-      });
+      for (int t = 0; t < T; t++)
+        dots[t][r()] = narrow(
+            _mm512_add_epi32(_mm512_mullo_epi32(halves_dot(off[t][0], u[0], xs[t][0]), scale[0]),
+                             _mm512_mullo_epi32(halves_dot(off[t][1], u[1], xs[t][1]), scale[1])));
+    });
+    add_block<B>(tile, p, b, dots, dots, total);
+  });
 }
 
 // --- Q4_K and Q5_K, whose scales have six bits ---
@@ -163,8 +162,7 @@ static void few_six_bits(const FewTile& tile) {
   const int64_t t0 = tile.t0;
   const __m512i zero = _mm512_setzero_si512();
   const __m512i order[2] = {scale_order(0), scale_order(4)};
-  all_blocks<T, __m128>(tile, [&](const auto& p, int64_t b,
-                                  auto& total) __attribute__((always_inline)) {
+  blocks<B, T>(tile, [&](const auto& p, int64_t b, auto& total) __attribute__((always_inline)) {
     const __m512i header = four_headers(p, b * block_shape(B::type).bytes);
     const __m512i six = scales_and_least(header);
     __m512i xs[T][4];
@@ -289,39 +287,38 @@ template <class B, int T>
 static void few_sixteens(const FewTile& tile) {
   using S = SixteensOf<B>;
   const __m512i order[2] = {scale_order_of_sixteens<S>(0), scale_order_of_sixteens<S>(1)};
-  all_blocks<T, __m128>(
-      tile, [&](const auto& p, int64_t b, auto& total) __attribute__((always_inline)) {
-        __m512i xs[T][4];
-        __m256i sums[T];
+  blocks<B, T>(tile, [&](const auto& p, int64_t b, auto& total) __attribute__((always_inline)) {
+    __m512i xs[T][4];
+    __m256i sums[T];
 #pragma GCC unroll 4
-        for (int t = 0; t < T; t++) {
-          const int64_t at = (tile.t0 + t) * (tile.x.in / 256) + b;
-          const int8_t* q = tile.x.q + at * 256;
+    for (int t = 0; t < T; t++) {
+      const int64_t at = (tile.t0 + t) * (tile.x.in / 256) + b;
+      const int8_t* q = tile.x.q + at * 256;
 #pragma GCC unroll 4
-          for (int k = 0; k < 4; k++)
-            xs[t][k] =
-                S::halves ? two_groups(q + 32 * k, q + 128 + 32 * k) : load_as<__m512i>(q + 64 * k);
-          sums[t] = load256(tile.x.sums + at * 16);
-        }
-        __m256i dots[T][4], least[T][4];
-        each_of_four<B>(tile, p, b, [&](auto r, const uint8_t* at) __attribute__((always_inline)) {
-          __m512i u[4];
-          S::unpack(at, u);
-          const __m256i scales = S::scales(at);
-          const __m512i scale[2] = {_mm512_permutexvar_epi16(order[0], extended(scales)),
-                                    _mm512_permutexvar_epi16(order[1], extended(scales))};
+      for (int k = 0; k < 4; k++)
+        xs[t][k] =
+            S::halves ? two_groups(q + 32 * k, q + 128 + 32 * k) : load_as<__m512i>(q + 64 * k);
+      sums[t] = load256(tile.x.sums + at * 16);
+    }
+    __m256i dots[T][4], least[T][4];
+    each_of_four<B>(tile, p, b, [&](auto r, const uint8_t* at) __attribute__((always_inline)) {
+      __m512i u[4];
+      S::unpack(at, u);
+      const __m256i scales = S::scales(at);
+      const __m512i scale[2] = {_mm512_permutexvar_epi16(order[0], extended(scales)),
+                                _mm512_permutexvar_epi16(order[1], extended(scales))};
 #pragma GCC unroll 4
-          for (int t = 0; t < T; t++) {
-            dots[t][r()] = narrow(scaled_dots(u, xs[t], scale));
-            if constexpr (B::zero != 0)
-              dots[t][r()] = _mm256_sub_epi32(
-                  dots[t][r()], _mm256_slli_epi32(_mm256_madd_epi16(scales, sums[t]),
-                                                  std::countr_zero(unsigned(B::zero))));
-            if constexpr (B::has_least) least[t][r()] = _mm256_madd_epi16(S::least(at), sums[t]);
-          }
-        });
-        add_block<B>(tile, p, b, dots, least, total);
-      });
+      for (int t = 0; t < T; t++) {
+        dots[t][r()] = narrow(scaled_dots(u, xs[t], scale));
+        if constexpr (B::zero != 0)
+          dots[t][r()] = _mm256_sub_epi32(dots[t][r()],
+                                          _mm256_slli_epi32(_mm256_madd_epi16(scales, sums[t]),
+                                                            std::countr_zero(unsigned(B::zero))));
+        if constexpr (B::has_least) least[t][r()] = _mm256_madd_epi16(S::least(at), sums[t]);
+      }
+    });
+    add_block<B>(tile, p, b, dots, least, total);
+  });
 }
 
 }  // namespace aleator::ALEATOR_ISA
