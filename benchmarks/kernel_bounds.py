@@ -38,9 +38,7 @@ BLOCKS = {
     "Q6_K": "sixteens", "IQ4_XS": "iq4_xs",
 }  # fmt: skip
 """Kernels of AVX-512."""
-AVX2 = {
-    "Q2_K": "pairs", "Q3_K": "pairs", "Q4_K": "large", "Q5_K": "large", "Q6_K": "large",
-}  # fmt: skip
+AVX2 = {"Q2_K": "pairs", "Q3_K": "pairs", "Q6_K": "large"}
 """Where AVX2's are others; those of pairs have loops within loops, and are only timed."""
 FLOATS = {
     "F32": "times_few<ReadF32, 1>",
@@ -52,10 +50,11 @@ STEPS = {"F32": 4 * 16 * 4, "F16": 4 * 32 * 2, "BF16": 4 * 32 * 2}
 SETS = {"v3": "AVX2", "v4": "AVX-512"}
 
 
-def step_bytes(kind: str) -> int:
+def step_bytes(kind: str, isa: str) -> int:
     """Bytes of weights that a loop's step reads: a block of eight or four rows."""
     of = TENSOR_TYPES[kind]
-    return STEPS.get(kind) or of.size * (8 if of.block == 32 else 4)
+    eight = of.block == 32 or (isa == "v3" and BLOCKS.get(kind) == "six_bits")
+    return STEPS.get(kind) or of.size * (8 if eight else 4)
 
 
 def source(isa: str, floats: bool) -> str:
@@ -130,7 +129,7 @@ def counted(loop: str, mca: str, cpu: str) -> dict[str, float]:
         "instructions": len(listed),
         "loads": sum(each["mayLoad"] for each in listed),
         "operations": operations,
-        "vector": max(use for name, use in ports.items() if re.search(r"FP[0-3]$", name)),
+        "vector": max(use for name, use in ports.items() if re.search(r"FPP?[0-3]$", name)),
         "addresses": max(use for name, use in ports.items() if re.search(r"AGU\d|Load", name)),
         "issue": operations / summary["DispatchWidth"],
     }
@@ -195,7 +194,7 @@ def main() -> None:
                 report.row(kind, *["-"] * 6, f"{near:.1f}", f"{far:.1f}", "-")
                 continue
             step = counted(loop_of(units[kind in FLOATS], kind), args.mca, args.cpu)
-            per_kib = {key: value * 1024 / step_bytes(kind) for key, value in step.items()}
+            per_kib = {key: value * 1024 / step_bytes(kind, isa) for key, value in step.items()}
             most = max(("vector", "addresses", "issue"), key=per_kib.__getitem__)
             share = 2 * near / args.plain_read
             bound = most if share < 1 else "memory" if share > 1.2 else f"{most}, memory"

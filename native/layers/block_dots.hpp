@@ -159,6 +159,9 @@ template <class B>
 concept WithFifths = Nibbles<B> && B::fifths_at != 0;
 template <class B>
 concept LookedUp = requires { B::table; };
+// Q4_K and Q5_K, whose scales have six bits.
+template <class B>
+concept SixBits = requires { B::nibbles_of_groups_at; };
 // As the products take them: without zero where zero_of says so.
 template <class B>
 constexpr const Table& table_of() {
@@ -235,14 +238,22 @@ struct FewTile {
   }
 };
 
-// The sums of T tokens with four rows: block(p, b, total) adds block b of 256 elements.
-template <int T, class Block>
-static inline __attribute__((always_inline)) void four_rows(const FewTile& tile, Block&& block) {
-  const uint8_t* p[4];
+// How many rows are read side by side.
+template <class B>
+constexpr int tile_of = large<B> ? 4 : 8;
+// The sums of T tokens with a tile's rows: block(p, b, total) adds block b.
+template <class B, int T, class Block>
+static inline __attribute__((always_inline)) void blocks(const FewTile& tile, Block&& block) {
+  const auto zero = [] {
+    if constexpr (tile_of<B> == 8)
+      return _mm256_setzero_ps();
+    else
+      return _mm_setzero_ps();
+  };
+  const uint8_t* p[tile_of<B>];
   tile.point(p);
-  __m128 total[T];
-  for (__m128& sum : total) sum = _mm_setzero_ps();
-  const int64_t n = tile.x.in / 256;
+  decltype(zero()) total[T] = {};
+  const int64_t n = tile.x.in / block_shape(B::type).elements;
   for (int64_t b = 0; b < n; b++) block(p, b, total);
   tile.store(total);
 }

@@ -7,15 +7,10 @@
 #if defined(ALEATOR_ISA_v4)
 #include "layers/block_few_vnni.hpp"
 #else
-#include "layers/block_few_pairs.hpp"
+#include "layers/block_few_six_bits.hpp"
 #endif
 
 namespace aleator::ALEATOR_ISA {
-
-#if defined(ALEATOR_ISA_v4)
-template <class B>
-concept InPairs = false;
-#endif
 
 // Two rows of nibbles fill a vector, whose halves are elements 0 to 15, or 16 to 31, of rows k and
 // k + 4: the nibbles need not be brought into order.
@@ -126,13 +121,8 @@ template <class B, int T>
 static void few_small(const FewTile& tile) {
   constexpr int64_t bytes = block_shape(B::type).bytes;
   const Rounded& x = tile.x;
-  const int64_t t0 = tile.t0;
-  const uint8_t* p[8];
-  tile.point(p);
-  __m256 total[T];
-  for (int t = 0; t < T; t++) total[t] = _mm256_setzero_ps();
-  const int64_t n = x.in / 32;
-  for (int64_t b = 0; b < n; b++) {
+  const int64_t t0 = tile.t0, n = x.in / 32;
+  blocks<B, T>(tile, [&](const auto& p, int64_t b, auto& total) __attribute__((always_inline)) {
     __m256i dots[T];
     eight_dots<B, T>(tile, p, b, dots);
     Factors factors;
@@ -152,8 +142,7 @@ static void few_small(const FewTile& tile) {
       if constexpr (B::has_m)
         total[t] = _mm256_fmadd_ps(factors.m, _mm256_set1_ps(dx * float(sum)), total[t]);
     }
-  }
-  tile.store(total);
+  });
 }
 
 // Sum over a block of 256 of scale * (u - zero) * x, in lanes.
@@ -194,7 +183,7 @@ static inline __m256i dot_large(const Parts& w, const int8_t* x, __m256i sums) {
 
 template <class B, int T>
 static void few_large(const FewTile& tile) {
-  four_rows<T>(tile, [&](const auto& p, int64_t b, auto& total) __attribute__((always_inline)) {
+  blocks<B, T>(tile, [&](const auto& p, int64_t b, auto& total) __attribute__((always_inline)) {
     __m256i dots[T][4], least[T][4];
 #pragma GCC unroll 4
     for (int r = 0; r < 4; r++) {
@@ -266,7 +255,7 @@ static void few_coded(const FewTile& tile, int64_t tokens) {
 template <class B>
 static void few(const Weights& w, int64_t begin, int64_t end, const Rounded& x, float* y,
                 int64_t y_stride) {
-  constexpr int64_t tile = large<B> && !InPairs<B> ? 4 : 8;
+  constexpr int64_t tile = tile_of<B>;
   // As many tokens at a time as registers hold, and no pass with one where another has four.
   const int64_t passes = (x.tokens + most_tokens - 1) / most_tokens;
   const Asking asking(w, tile, x.tokens);
@@ -276,15 +265,20 @@ static void few(const Weights& w, int64_t begin, int64_t end, const Rounded& x, 
       const int64_t next = passes == 1 ? x.tokens : x.tokens * (i + 1) / passes;
       const FewTile of{w, row, rows, asking(row), x, t, y, y_stride};
       with_count<most_tokens>(next - t, [&](auto count) {
-        if constexpr (Coded<B>) return few_coded<B>(of, count());
-        if constexpr (B::type == Stored::iq4_xs) return few_iq4_xs<B, count()>(of);
+        if constexpr (Coded<B>)
+          few_coded<B>(of, count());
+        else if constexpr (B::type == Stored::iq4_xs)
+          few_iq4_xs<B, count()>(of);
+        else if constexpr (SixBits<B>)
+          few_six_bits<B, count()>(of);
 #if defined(ALEATOR_ISA_v4)
-        if constexpr (SixBits<B>) return few_six_bits<B, count()>(of);
-        if constexpr (Sixteens<B>) return few_sixteens<B, count()>(of);
+        else if constexpr (Sixteens<B>)
+          few_sixteens<B, count()>(of);
 #else
-        if constexpr (InPairs<B>) return few_pairs<B, count()>(of);
+        else if constexpr (InPairs<B>)
+          few_pairs<B, count()>(of);
 #endif
-        if constexpr (large<B>)
+        else if constexpr (large<B>)
           few_large<B, count()>(of);
         else
           few_small<B, count()>(of);

@@ -28,6 +28,15 @@ struct WordOrders {
   }
   __m256i operator[](int i) const { return load256(of[i]); }
 };
+// Eight rows' sums times their factors and x's d, added or subtracted.
+static inline void add_times(__m256 factor, float dx, __m256i sums, __m256& total) {
+  total =
+      _mm256_fmadd_ps(_mm256_mul_ps(factor, _mm256_set1_ps(dx)), _mm256_cvtepi32_ps(sums), total);
+}
+static inline void subtract_times(__m256 factor, float dx, __m256i sums, __m256& total) {
+  total =
+      _mm256_fnmadd_ps(_mm256_mul_ps(factor, _mm256_set1_ps(dx)), _mm256_cvtepi32_ps(sums), total);
+}
 static inline __m256i add_scaled(__m256i acc, __m256i pairs, __m256i scale) {
   return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, scale));
 }
@@ -79,7 +88,7 @@ template <class B, int T>
 static void few_iq4_xs(const FewTile& tile) {
   constexpr int64_t bytes = block_shape(B::type).bytes;
   const __m256i mask = bytes_of(15), table = everywhere(load_as<__m128i>(table_of<B>().u));
-  four_rows<T>(tile, [&](const auto& p, int64_t b, auto& total) __attribute__((always_inline)) {
+  blocks<B, T>(tile, [&](const auto& p, int64_t b, auto& total) __attribute__((always_inline)) {
     PairsOfGroups x[T];
     for (int t = 0; t < T; t++) x[t].put(tile.x.q + (tile.t0 + t) * tile.x.in + b * 256);
     const __m256i scales[2] = {iq4_scales(p[0] + b * bytes, p[1] + b * bytes),
@@ -271,18 +280,16 @@ struct PairsOf<BlockQ3_K> {
 };
 template <class B>
 concept InPairs = requires { PairsOf<B>::orders; };
+template <class B>
+  requires(InPairs<B> || SixBits<B>)
+constexpr int tile_of<B> = 8;
 
 template <class B, int T>
 static void few_pairs(const FewTile& tile) {
-  constexpr int64_t bytes = block_shape(B::type).bytes;
   const PairsOf<B> of;
   const int64_t n = tile.x.in / 256;
-  const uint8_t* p[8];
-  tile.point(p);
-  __m256 total[T];
-  for (__m256& sum : total) sum = _mm256_setzero_ps();
-  for (int64_t b = 0; b < n; b++) {
-    const int64_t at = b * bytes, first = tile.t0 * n + b;
+  blocks<B, T>(tile, [&](const auto& p, int64_t b, auto& total) __attribute__((always_inline)) {
+    const int64_t at = b * block_shape(B::type).bytes, first = tile.t0 * n + b;
     typename PairsOf<B>::Sums sums[T];
     __m256i x[T][8], dots[T][8], least[T][4];
 #pragma GCC unroll 2
@@ -310,18 +317,15 @@ static void few_pairs(const FewTile& tile) {
       factors.d = eight_halves(p, at + B::d_at);
 #pragma GCC unroll 2
     for (int t = 0; t < T; t++) {
-      const __m256 dx = _mm256_set1_ps(tile.x.d[first + t * n]);
-      const __m256 dot = _mm256_cvtepi32_ps(_mm256_srai_epi32(eight_sums(dots[t]), 4));
-      total[t] = _mm256_fmadd_ps(_mm256_mul_ps(factors.d, dx), dot, total[t]);
-      if constexpr (B::has_least) {
-        const __m256i all = _mm256_hadd_epi32(_mm256_hadd_epi32(least[t][0], least[t][1]),
-                                              _mm256_hadd_epi32(least[t][2], least[t][3]));
-        total[t] =
-            _mm256_fnmadd_ps(_mm256_mul_ps(factors.m, dx), _mm256_cvtepi32_ps(all), total[t]);
-      }
+      const float dx = tile.x.d[first + t * n];
+      add_times(factors.d, dx, _mm256_srai_epi32(eight_sums(dots[t]), 4), total[t]);
+      if constexpr (B::has_least)
+        subtract_times(factors.m, dx,
+                       _mm256_hadd_epi32(_mm256_hadd_epi32(least[t][0], least[t][1]),
+                                         _mm256_hadd_epi32(least[t][2], least[t][3])),
+                       total[t]);
     }
-  }
-  tile.store(total);
+  });
 }
 
 }  // namespace aleator::ALEATOR_ISA

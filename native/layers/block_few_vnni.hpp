@@ -52,7 +52,7 @@ static void few_iq4_xs(const FewTile& tile) {
   const __m512i none = _mm512_setzero_si512(), zero = _mm512_set1_epi8(int8_t(B::zero));
   const __m512i four = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
   const __m512i other_four = _mm512_add_epi32(four, _mm512_set1_epi32(4));
-  four_rows<T>(tile, [&](const auto& p, int64_t b, auto& total) __attribute__((always_inline)) {
+  blocks<B, T>(tile, [&](const auto& p, int64_t b, auto& total) __attribute__((always_inline)) {
     HalvesOfGroups xs[T][2];
     __m512i off[T][2];  // what `zero` is in a sum, the same for every row
 #pragma GCC unroll 4
@@ -83,9 +83,6 @@ static void few_iq4_xs(const FewTile& tile) {
 // A block begins with 16 bytes: d, dmin, and 12 with the scales and least values.  Its elements are
 // eight groups of 32, one nibble of each in turn, and come in vectors of two groups each:
 // 0 and 2, 1 and 3, 4 and 6, 5 and 7.
-template <class B>
-concept SixBits = requires { B::nibbles_of_groups_at; };
-
 template <class B>
 static inline void group_vectors(const uint8_t* p, __m512i (&u)[4]) {
   const __m512i mask = _mm512_set1_epi8(15);
@@ -165,7 +162,7 @@ static void few_six_bits(const FewTile& tile) {
   const int64_t t0 = tile.t0;
   const __m512i zero = _mm512_setzero_si512();
   const __m512i order[2] = {scale_order(0), scale_order(4)};
-  four_rows<T>(tile, [&](const auto& p, int64_t b, auto& total) __attribute__((always_inline)) {
+  blocks<B, T>(tile, [&](const auto& p, int64_t b, auto& total) __attribute__((always_inline)) {
     const __m512i header = four_headers(p, b * block_shape(B::type).bytes);
     const __m512i six = scales_and_least(header);
     __m512i xs[T][4];
@@ -290,7 +287,7 @@ template <class B, int T>
 static void few_sixteens(const FewTile& tile) {
   using S = SixteensOf<B>;
   const __m512i order[2] = {scale_order_of_sixteens<S>(0), scale_order_of_sixteens<S>(1)};
-  four_rows<T>(tile, [&](const auto& p, int64_t b, auto& total) __attribute__((always_inline)) {
+  blocks<B, T>(tile, [&](const auto& p, int64_t b, auto& total) __attribute__((always_inline)) {
     __m512i xs[T][4];
     __m256i sums[T];
 #pragma GCC unroll 4
