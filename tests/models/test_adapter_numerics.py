@@ -29,10 +29,8 @@ def adapt(
     for row in range(len(b)):
         columns[row // 16, :, row % 16] = b[row]
     low_a = _native.StoredMatrix(a.view(np.uint8).reshape(-1), kind, rank, n_in, None)
-    low_b = _native.StoredMatrix(
-        columns.view(np.uint8).reshape(-1), kind, columns.size // 16, 16, None
-    )
-    step.adapt(w.view(np.uint8).reshape(-1), number, low_a, low_b, factor, grows)
+    low_b = columns.view(np.uint8).reshape(-1)
+    step.adapt(w.view(np.uint8).reshape(-1), number, low_a, low_b, kind, factor, grows)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
