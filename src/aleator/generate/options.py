@@ -183,7 +183,7 @@ class ModelOptions(Options):
         metavar="[NAME=]FILE[:SCALE]",
     )  # fmt: skip
     adapter_type: str | None = host_option(
-        "what adapters' numbers are rounded to, so that a token reads fewer bytes: f16 those in float32, q8_0 all",
+        "what adapters' numbers are rounded to, for fewer bytes a token: f16 those in float32, q8_0 all",
         None, choices=("f16", "q8_0"), flags=("--lora-type",), shown="kept as they are",
     )  # fmt: skip
     model_draft: str | None = host_option(
