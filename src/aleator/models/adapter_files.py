@@ -92,11 +92,13 @@ def load_adapters(
 
 
 def _load(name: str, path: Path, weights: Weights, kind: str | None) -> Adapter:
-    if not os.path.exists(path):  # a name that is too long is not, either
-        raise ParameterError(
-            f"adapters: {name!r}: {path}: no such file; give a GGUF file of an adapter, or a directory with "
-            f"{CONFIG} and {TENSORS}"
-        )
+    files = [path / each for each in (CONFIG, TENSORS)] if os.path.isdir(path) else [path]
+    for file in files:
+        if not os.path.exists(file):  # nor does one whose name is too long
+            raise ParameterError(
+                f"adapters: {name!r}: {file}: no such file; give a GGUF file of an adapter, or a directory "
+                f"with {CONFIG} and {TENSORS}"
+            )
     about: dict[str, str] = {}
     if path.is_dir():
         parts = _read_peft(path, weights)
