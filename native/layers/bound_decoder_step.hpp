@@ -178,9 +178,8 @@ class BoundDecoderStep {
     require(readable(a.weights.type) && readable(of_b), "A and B are not in floats or Q8_0");
     const int64_t size = int64_t(b.size()), sixteen = bytes_of_sixteen(of_b, rank);
     require(size % sixteen == 0, "A [rank, in] and B's columns [rank, 16] do not fit");
-    return {given.keep(a)->weights,
-            {given.keep(b)->data(), of_b, size / sixteen * rank, 16},
-            factor};
+    return {
+        given.keep(a)->weights, {given.keep(b)->data(), of_b, size / sixteen * rank, 16}, factor};
   }
   static Rotation rotation_of(const Given& given) {
     const auto* all = given.keep(given.get<Array<const double, 1>>("frequencies"));
