@@ -42,7 +42,7 @@ static inline __attribute__((always_inline)) void add_block(const LowRanks& of, 
   for (int t = 0; t < T; t++) sums[t] = load_within16(y + t * of.y_stride, first - at, n);
   for (int64_t j = 0; j < rank; j++, column += bytes) {
     if (has_scales && j % 32 == 0) scales = load16_as<ReadF16>(column, 0), column += 32;
-    if (ahead) __builtin_prefetch(column + ahead, 0, 2);
+    if (ahead) ask_for_later(column + ahead);
     v16 numbers;
     if constexpr (has_scales)
       numbers = times_int8(column, scales);
