@@ -37,7 +37,7 @@ def test_numbers_that_need_half_the_bytes(
     assert {each.b.type for each in decoder.adapters.loaded[0].matrices.values()} == {kind}
     monkeypatch.setattr(adapter_memory, "_narrowed", lambda tensor: tensor)
     whole = adapted(base, file)
-    assert {each.b.type for each in whole.adapters.loaded[0].matrices.values()} == {"F32"}
+    assert {each.a.type for each in whole.adapters.loaded[0].matrices.values()} == {"F32"}
     assert (logits(decoder, "a") == logits(whole, "a")).all()
 
 
@@ -69,23 +69,28 @@ def test_numbers_beyond_float16_are_refused(base: Path, tmp_path: Path) -> None:
 Q8_0 = GGMLQuantizationType.Q8_0
 
 
-@pytest.mark.parametrize("rank", [32, 96])
+@pytest.mark.parametrize("rank", [6, 32, 96])
 def test_numbers_in_q8_0_stay_so(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
 ) -> None:
-    blocks = {
-        f"{name}.lora_{side}": gguf.quants.quantize(part, Q8_0)
+    """Rows of B that have no whole blocks are in float16 then, as llama.cpp's converter writes them."""
+    parts = {
+        f"{name}.lora_{side}": part
         for name, pair in pairs_of(1, rank=rank, size=0.1).items()
         for side, part in zip("ab", pair, strict=True)
     }
+    whole_rows = [name for name, part in parts.items() if part.shape[1] % 32 == 0]
+    stored = {name: part.astype(np.float16) for name, part in parts.items()}
+    stored |= {name: gguf.quants.quantize(parts[name], Q8_0) for name in whole_rows}
     about = {"general.type": "adapter", "adapter.type": "lora"}
-    file = write_gguf(tmp_path / "a.gguf", about, blocks, dict.fromkeys(blocks, Q8_0))
+    file = write_gguf(tmp_path / "a.gguf", about, stored, dict.fromkeys(whole_rows, Q8_0))
     decoder = adapted(base, file)
     matrices = decoder.adapters.loaded[0].matrices.values()
-    assert {each.type for pair in matrices for each in (pair.a, pair.b)} == {"Q8_0"}
+    of_b = "F16" if rank % 32 else "Q8_0"
+    assert {(pair.a.type, pair.b.type) for pair in matrices} == {("Q8_0", of_b)}
     monkeypatch.setattr(adapter_files, "KEPT", ("F32",))
     whole = adapted(base, file)
-    assert {each.b.type for each in whole.adapters.loaded[0].matrices.values()} == {"F32"}
+    assert {each.a.type for each in whole.adapters.loaded[0].matrices.values()} == {"F32"}
     same_logits(decoder, whole)
 
 

@@ -95,7 +95,7 @@ class Adapters:
             if digest not in ("", self.loaded[self.names.index(name)].digest):
                 raise ParameterError(
                     f"adapters: {name!r} is another adapter than the one that this was made with "
-                    f"({digest}): load that one"
+                    f"({digest}), or has another adapter_type: load that one, as it was loaded"
                 )
         wanted = {name: float(np.float32(scale)) for name, scale, _ in given}
         made = [(each, wanted.get(each.name, 0.0)) for each in self.loaded]
