@@ -15,7 +15,7 @@ from aleator.models.files.fields import Fields
 _NAME = re.compile(r"(\^?)([\w.]+)", re.ASCII)
 _PART = re.compile(r"(\\[.d]|\[\^?[\w.-]+\]|[\w.^$])([*+?]?)|[()|]", re.ASCII)
 """A character of an expression with its quantifier, or what alternatives are written with."""
-LONGEST, MOST, _MOST_EXPRESSIONS = 200, 4096, 64
+_LONGEST, _MOST, _MOST_EXPRESSIONS = 200, 4096, 64
 
 
 class Patterns:
@@ -63,9 +63,9 @@ def check_names(fields: Fields, key: str, names: Collection[object]) -> None:
 
     FileFormatError: one is no string.
     """
-    if len(names) > MOST:
+    if len(names) > _MOST:
         raise UnsupportedModel(
-            f"{fields.path}: {key} has {len(names)} entries, and at most {MOST} are read: name modules by the "
+            f"{fields.path}: {key} has {len(names)} entries, and at most {_MOST} are read: name modules by the "
             "ends of their names, which they share"
         )
     for name in names:
@@ -73,10 +73,10 @@ def check_names(fields: Fields, key: str, names: Collection[object]) -> None:
             raise fields.error(
                 key, f"{key} must be a list of names, and has a {type(name).__name__}"
             )
-        if len(name) > LONGEST:
+        if len(name) > _LONGEST:
             raise UnsupportedModel(
                 f"{fields.path}: {key}: {name!r:.80} has {len(name)} characters, and names of at most "
-                f"{LONGEST} are read: give the end of the module's name"
+                f"{_LONGEST} are read: give the end of the module's name"
             )
 
 
