@@ -12,14 +12,21 @@ namespace aleator {
 
 // Of a matrix W: y = W x becomes y + B (scale * (A x)); see docs/numerics.md, part 2.
 struct LowRank {
-  Weights a;         // [rank, W.in]; no data: W stays as it is
-  Weights b;         // for every sixteen rows of B its columns, [rank, 16]; 0 after the last row
-  float factor = 1;  // of the scale: alpha / rank
+  Weights a;  // [rank, W.in]; no data: W stays as it is
+  // For every sixteen rows of B its columns, [rank, 16]; 0 after the last row.  In Q8_0 up to 32
+  // columns follow their sixteen scales, float16, one for each row.
+  Weights b;
+  float factor = 1;              // of the scale: alpha / rank
   const float* grows = nullptr;  // [W.out] of W x (without the bias) that are added too, or none
   bool fits(const Weights& w) const {
     return !a.data || (a.in == w.in && b.out == (w.out + 15) / 16 * a.out);
   }
 };
+
+// Bytes of sixteen rows of B.
+constexpr int64_t bytes_of_sixteen(Stored type, int64_t rank) {
+  return type == Stored::q8_0 ? 16 * rank + (rank + 31) / 32 * 32 : stored_bytes(type, 16 * rank);
+}
 
 // y += B low, of tokens one after the other, [tokens, rank] and [tokens, W.out].
 struct LowRanks {

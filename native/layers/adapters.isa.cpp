@@ -1,6 +1,6 @@
 #include "layers/adapters.hpp"
 
-#include "layers/lanes16.hpp"
+#include "layers/scaled.hpp"
 
 namespace aleator::ALEATOR_ISA {
 
@@ -31,17 +31,23 @@ template <class Read, int T>
 static inline __attribute__((always_inline)) void add_block(const LowRanks& of, int64_t at,
                                                             int64_t begin, int64_t end,
                                                             int64_t token, int64_t ahead) {
-  const int64_t rank = of.rank, bytes = of.b->row_bytes;
+  constexpr bool has_scales = Read::type == Stored::q8_0;
+  const int64_t rank = of.rank, bytes = has_scales ? 16 : Read::bytes(16);
   const int64_t first = at < begin ? begin : at, n = (at + 16 < end ? at + 16 : end) - first;
-  const uint8_t* column = of.b->data + at / 16 * rank * bytes;
+  const uint8_t* column = of.b->data + at / 16 * bytes_of_sixteen(Read::type, rank);
   const float* low = of.low + token * of.low_stride;
   float* y = of.y + token * of.y_stride + first;
-  v16 sums[T];
+  v16 sums[T], scales;
 #pragma GCC unroll 4
   for (int t = 0; t < T; t++) sums[t] = load_within16(y + t * of.y_stride, first - at, n);
   for (int64_t j = 0; j < rank; j++, column += bytes) {
+    if (has_scales && j % 32 == 0) scales = load16_as<ReadF16>(column, 0), column += 32;
     if (ahead) ask_for_later(column + ahead);
-    const v16 numbers = load16_as<Read>(column, 0);
+    v16 numbers;
+    if constexpr (has_scales)
+      numbers = times_int8(column, scales);
+    else
+      numbers = load16_as<Read>(column, 0);
 #pragma GCC unroll 4
     for (int t = 0; t < T; t++)
       sums[t] = fused(numbers, splat16(low[t * of.low_stride + j]), sums[t]);
@@ -52,8 +58,8 @@ static inline __attribute__((always_inline)) void add_block(const LowRanks& of, 
 
 void add_low_ranks(const LowRanks& of, int64_t begin, int64_t end) {
   // What the next piece will read mostly lies behind this one's: by then it is near.
-  const int64_t ahead = (end - begin + 15) / 16 * of.rank * of.b->row_bytes;
-  with_floats(of.b->type, [&](auto read) {
+  const int64_t ahead = (end - begin + 15) / 16 * bytes_of_sixteen(of.b->type, of.rank);
+  with_one_of<ReadF32, ReadF16, ReadBF16, ReadQ8>(of.b->type, [&](auto read) {
     using Read = decltype(read);
     int64_t token = 0;
     for (; token + 4 <= of.tokens; token += 4)

@@ -95,24 +95,25 @@ class BoundDecoderStep {
   }
 
   // W: the matrix whose bytes are `data`; the others: see LowRank.
-  void adapt(Bytes data, int64_t adapter, const StoredMatrix& a, const StoredMatrix& b,
+  void adapt(Bytes data, int64_t adapter, const StoredMatrix& a, Bytes b, const std::string& type,
              float factor, std::optional<Floats> grows) {
     const int64_t rank = a.weights.out;
     require(data.size() > 0, "a matrix without bytes");
-    require(!grows || (int64_t(grows->size()) + 15) / 16 * rank == b.weights.out,
+    LowRank given = low_rank(adapter, a, b, type, rank, factor);
+    require(!grows || (int64_t(grows->size()) + 15) / 16 * rank == given.b.out,
             "a number for every row of W");
-    LowRank given = low_rank(adapter, a, b, rank, factor);
     const Given kept({}, kept_);
     if (grows) given.grows = kept.keep(*grows)->data();
     step_.adapters().set(kept.keep(data)->data(), adapter, given);
   }
   // The same of the tokens' embeddings, where A is [n_vocab, rank].
-  void adapt_embedding(int64_t adapter, const StoredMatrix& a, const StoredMatrix& b,
+  void adapt_embedding(int64_t adapter, const StoredMatrix& a, Bytes b, const std::string& type,
                        float factor) {
     const Weights& w = shape_.embedding;
-    require(a.weights.out == w.out && b.weights.out == (w.in + 15) / 16 * a.weights.in,
+    const LowRank given = low_rank(adapter, a, b, type, a.weights.in, factor);
+    require(a.weights.out == w.out && given.b.out == (w.in + 15) / 16 * a.weights.in,
             "A [n_vocab, rank] and B do not fit the embeddings");
-    step_.adapters().set_embedding(adapter, low_rank(adapter, a, b, a.weights.in, factor));
+    step_.adapters().set_embedding(adapter, given);
   }
 
   // The same for native code, which has checked every index.
@@ -168,14 +169,17 @@ class BoundDecoderStep {
   }
 
  private:
-  LowRank low_rank(int64_t adapter, const StoredMatrix& a, const StoredMatrix& b, int64_t rank,
-                   float factor) {
+  LowRank low_rank(int64_t adapter, const StoredMatrix& a, const Bytes& b, const std::string& type,
+                   int64_t rank, float factor) {
     const Given given({}, kept_);
+    const auto readable = [](Stored each) { return single(each) || each == Stored::q8_0; };
+    const Stored of_b = stored_type(type);
     require(adapter >= 0 && adapter < 1 << 16, "adapter ", adapter);
-    require(b.weights.in == 16 && b.weights.out % rank == 0 && single(a.weights.type) &&
-                single(b.weights.type),
-            "A [rank, in] and B's columns [rank, 16] in floats do not fit");
-    return {given.keep(a)->weights, given.keep(b)->weights, factor};
+    require(readable(a.weights.type) && readable(of_b), "A and B are not in floats or Q8_0");
+    const int64_t size = int64_t(b.size()), sixteen = bytes_of_sixteen(of_b, rank);
+    require(size % sixteen == 0, "A [rank, in] and B's columns [rank, 16] do not fit");
+    return {
+        given.keep(a)->weights, {given.keep(b)->data(), of_b, size / sixteen * rank, 16}, factor};
   }
   static Rotation rotation_of(const Given& given) {
     const auto* all = given.keep(given.get<Array<const double, 1>>("frequencies"));

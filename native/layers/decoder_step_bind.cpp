@@ -33,12 +33,12 @@ ALEATOR_BIND(decoder_step) {
            "LayerEmbeddings (models/layers/parts.py).")
       .def("add_per_layer", &BoundDecoderStep::add_per_layer, "part"_a,
            "The last layer adds its part of them, see LayerEmbedding (models/layers/parts.py).")
-      .def("adapt", &BoundDecoderStep::adapt, "data"_a, "adapter"_a, "a"_a, "b"_a, "factor"_a,
-           "grows"_a.noconvert().none() = nb::none(),
+      .def("adapt", &BoundDecoderStep::adapt, "data"_a, "adapter"_a, "a"_a, "b"_a, "type"_a,
+           "factor"_a, "grows"_a.noconvert().none() = nb::none(),
            "Products with the matrix whose bytes are data get B (scale * (A x)) for tokens with "
-           "this adapter: see LowRank (native/layers/adapters.hpp).")
+           "this adapter: see LowRank (native/layers/adapters.hpp). type: B's.")
       .def("adapt_embedding", &BoundDecoderStep::adapt_embedding, "adapter"_a, "a"_a, "b"_a,
-           "factor"_a, "The same of the tokens' embeddings; a: [n_vocab, rank].")
+           "type"_a, "factor"_a, "The same of the tokens' embeddings; a: [n_vocab, rank].")
       .def("run", &BoundDecoderStep::run, "pool"_a, "ids"_a.none(), "embeddings"_a.none(),
            "positions"_a, "cells"_a, "seen"_a, "list_start"_a, "seen_list"_a, "seen_count"_a,
            "seen_deltas"_a.none(), "out_rows"_a, "logits"_a.noconvert(),

@@ -13,7 +13,7 @@ namespace aleator {
 ALEATOR_KERNEL(void, linear_rows,
                (const Weights& w, int64_t begin, int64_t end, const Input& x, float* y,
                 int64_t y_stride))
-// The same with float32 rows of x, whatever single numbers W is stored in.
+// The same with float32 rows of x, W being in single numbers or in Q8_0.
 ALEATOR_KERNEL(void, float_rows,
                (const Weights& w, int64_t begin, int64_t end, const Input& x, float* y,
                 int64_t y_stride))

@@ -13,9 +13,10 @@ namespace aleator::ALEATOR_ISA {
 constexpr int64_t near_elements = 1 << 17;
 constexpr int64_t most_near_tokens = parts16 == 1 ? 256 : 16 * tile_tokens;
 template <class Read>
-constexpr bool may_widen = parts16 > 1 || scaled(Read::type);
+constexpr bool may_widen = parts16 > 1 || scaled(Read::type) || Read::type == Stored::q8_0;
 template <class Read>
 constexpr int64_t least_widened = widened_first<Read>          ? 1
+                                  : Read::type == Stored::q8_0 ? 2
                                   : scaled(Read::type)         ? tile_tokens + 1
                                   : Read::type == Stored::bf16 ? 10
                                                                : 16;
@@ -91,9 +92,9 @@ static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t firs
 // Rows times few tokens, without a call per tile, which takes an eighth of their time. With AVX2
 // each row is read by itself, with both halves of its lanes at once.
 template <class Read>
-constexpr int few_tokens = lanes == 8 && Read::type == Stored::f32 ? 6
-                           : parts16 == 1                          ? tile_tokens
-                                                                   : 1;
+constexpr int few_tokens = lanes == 8 && Read::type == Stored::f32      ? 6
+                           : parts16 == 1 && Read::type != Stored::q8_0 ? tile_tokens
+                                                                        : 1;
 template <class Read, int T>
 [[gnu::noinline]] static void times_few(const Weights& w, int64_t row, int64_t end, const Input& in,
                                         float* y, int64_t y_stride) {
@@ -287,7 +288,8 @@ void linear_rows(const Weights& w, int64_t begin, int64_t end, const Input& x, f
 
 void float_rows(const Weights& w, int64_t begin, int64_t end, const Input& x, float* y,
                 int64_t y_stride) {
-  with_floats(w.type, [&](auto read) { product<decltype(read)>(w, begin, end, x, y, y_stride); });
+  with_one_of<ReadF32, ReadF16, ReadBF16, ReadQ8>(
+      w.type, [&](auto read) { product<decltype(read)>(w, begin, end, x, y, y_stride); });
 }
 
 void read_row(const Weights& w, int64_t row, float* y) {

@@ -1,13 +1,14 @@
-// Types of floats with a scale: 64 elements after their scale, a float32, with which each is
-// multiplied, by one rounding.  Included by *.isa.cpp files only.
+// Types of floats with a scale, of which a float32 stands before 64 elements and each is multiplied
+// with it, by one rounding; and Q8_0 as floats.  Included by *.isa.cpp files only.
 #pragma once
 
+#include "layers/blocks.hpp"
 #include "layers/lanes16.hpp"
 
 namespace aleator::ALEATOR_ISA {
 
-// Block(p).sixteen(j) gives elements j to j + 16 of the 64 at p, j a multiple of 16 that is known
-// when this is compiled.
+// Block(p).sixteen(j) gives elements j to j + 16 of the block at p, j a multiple of 16 that is
+// known when this is compiled.
 template <Stored type_>
 struct ReadScaled {
   static constexpr Stored type = type_;
@@ -58,6 +59,21 @@ struct ReadNF4 : ReadScaled<Stored::nf4> {
     }
     const uint8_t* codes;
     v16 values;
+  };
+};
+
+// Scale times integer is exact in float32.
+static inline v16 times_int8(const uint8_t* p, v16 scales) {
+  return each_part([&](int k) {
+    return __builtin_convertvector(vi_of<int8_t>(p + k * lanes), vf) * scales.part[k];
+  });
+}
+struct ReadQ8 : ReadScaled<Stored::q8_0> {
+  struct Block {
+    explicit Block(const uint8_t* p) : codes(p + 2), scale(splat16(half_at(p))) {}
+    v16 sixteen(int j) const { return times_int8(codes + j, scale); }
+    const uint8_t* codes;
+    v16 scale;
   };
 };
 

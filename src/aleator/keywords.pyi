@@ -663,8 +663,8 @@ class LoadKeywords(CacheKeywords, total=False):
     (default: none)."""
 
     adapter_type: str | None
-    """What adapters' numbers in float32 are rounded to, so that a token reads half as many bytes of
-    them (f16; default: kept as they are)."""
+    """What adapters' numbers are rounded to, for fewer bytes a token: f16 those in float32, q8_0
+    all (f16 or q8_0; default: kept as they are)."""
 
     model_draft: str | None
     """What guesses for spec_type='draft': a smaller model with the same vocabulary; the directory

@@ -112,7 +112,10 @@ def test_beams_and_negative_prompts_have_them_too(
 
 
 def test_a_session_goes_on_with_its_adapters(
-    adapted: aleator.LanguageModel, model: aleator.LanguageModel, tmp_path: Path
+    adapted: aleator.LanguageModel,
+    model: aleator.LanguageModel,
+    files: dict[str, Path],
+    tmp_path: Path,
 ) -> None:
     whole = adapted.generate(PROMPT, adapters={"old": 0.5}, **OPTIONS).tokens
     begun = adapted.generate(PROMPT, adapters={"old": 0.5}, **(OPTIONS | {"max_tokens": 10}))
@@ -126,6 +129,9 @@ def test_a_session_goes_on_with_its_adapters(
         adapted.generate(adapted.load_session(tmp_path / "s"), adapters="old")
     with pytest.raises(ParameterError, match="no adapter 'old'"):
         model.generate(model.load_session(tmp_path / "s"))
+    rounded = aleator.load(adapters=files, adapter_type="q8_0", n_threads=1)
+    with pytest.raises(ParameterError, match=r"'old' is another .* or has another adapter_type"):
+        rounded.generate(rounded.load_session(tmp_path / "s"))
 
 
 def test_records_carry_them(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
-from aleator.models.adapter_files import _columns
+from aleator.models import adapter_memory
 from aleator.models.adapters import Adapters, adapter_files, chosen_adapters, read_words
 from tests.models.adapters import RANK, pairs_of, write_adapter, write_peft
 from tests.models.builders import model_tensors, write_gguf
@@ -74,7 +74,7 @@ def test_matrices_begin_at_cache_lines_in_the_order_of_a_step(base: Path, tmp_pa
 @pytest.mark.parametrize("rows", [1, 15, 16, 17, 33])
 def test_columns_of_every_sixteen_rows(rows: int) -> None:
     b = np.arange(3.0 * rows, dtype=np.float32).reshape(rows, 3).view(np.uint32)
-    made = _columns(b, "F32")
+    made = adapter_memory.columns(b, "F32", 3)
     tall = -(-rows // 16)
     assert made.shape == (3 * tall, 16)
     columns = made.data.view(np.uint32).reshape(tall, 3, 16).swapaxes(1, 2).reshape(-1, 3)

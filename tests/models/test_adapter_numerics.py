@@ -29,10 +29,8 @@ def adapt(
     for row in range(len(b)):
         columns[row // 16, :, row % 16] = b[row]
     low_a = _native.StoredMatrix(a.view(np.uint8).reshape(-1), kind, rank, n_in, None)
-    low_b = _native.StoredMatrix(
-        columns.view(np.uint8).reshape(-1), kind, columns.size // 16, 16, None
-    )
-    step.adapt(w.view(np.uint8).reshape(-1), number, low_a, low_b, factor, grows)
+    low_b = columns.view(np.uint8).reshape(-1)
+    step.adapt(w.view(np.uint8).reshape(-1), number, low_a, low_b, kind, factor, grows)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -136,3 +134,25 @@ def test_the_last_of_six_products_with_one_input_are_adapted(threads: int) -> No
     k = rules.unit_length(k, EPS)  # in place of queries too, on which no state depends
     _, last = rules.delta_rule(k, k, v, sigmoid(y["beta"]), decay, zeros(heads, dim, dim))
     assert state.tobytes() == last.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("of_a", "of_b", "size", "told"),
+    [
+        ("Q8_0", "Q8_0", 159, "do not fit"),  # sixteen rows take 32 bytes of scales and 3 * 16
+        ("Q8_0", "F32", 160, "do not fit"),
+        ("Q8_0", "Q4_0", 160, "not in floats or Q8_0"),
+        ("Q4_0", "Q8_0", 160, "not in floats or Q8_0"),
+    ],
+)
+def test_columns_of_another_size_or_type_are_refused(
+    of_a: str, of_b: str, size: int, told: str
+) -> None:
+    w = np.ones((32, 32), np.float32)
+    step = decoder_step(np.ones(1), True, embedding=[weight(w)], output_norm=w[0], eps=EPS,
+                        attention_scale=1.0)  # fmt: skip
+    a = np.zeros(3 * {"Q8_0": 34, "Q4_0": 18}[of_a], np.uint8)
+    low_a = _native.StoredMatrix(a, of_a, 3, 32, None)
+    b, data = np.zeros(size, np.uint8), w.view(np.uint8).reshape(-1)
+    with pytest.raises(ValueError, match=told):
+        step.adapt(data, 0, low_a, b, of_b, 1.0)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import gguf
 import numpy as np
 import pytest
+from gguf import GGMLQuantizationType
 
 from aleator.core.errors import ParameterError
-from aleator.models import adapter_memory
-from tests.models.adapters import pairs_of, write_adapter
-from tests.models.builders import write_gguf
-from tests.models.test_adapters import Rows, adapted, logits
+from aleator.models import adapter_files, adapter_memory
+from aleator.models.decoder import Decoder
+from tests.models.adapters import ALPHA, Floats, pairs_of, write_adapter
+from tests.models.builders import model_metadata, write_gguf
+from tests.models.test_adapters import TOKENS, Rows, adapted, logits
 
 
 @pytest.fixture
@@ -34,7 +37,7 @@ def test_numbers_that_need_half_the_bytes(
     assert {each.b.type for each in decoder.adapters.loaded[0].matrices.values()} == {kind}
     monkeypatch.setattr(adapter_memory, "_narrowed", lambda tensor: tensor)
     whole = adapted(base, file)
-    assert {each.b.type for each in whole.adapters.loaded[0].matrices.values()} == {"F32"}
+    assert {each.a.type for each in whole.adapters.loaded[0].matrices.values()} == {"F32"}
     assert (logits(decoder, "a") == logits(whole, "a")).all()
 
 
@@ -61,3 +64,76 @@ def test_numbers_beyond_float16_are_refused(base: Path, tmp_path: Path) -> None:
     file = write_adapter(tmp_path / "a", pairs)
     with pytest.raises(ParameterError, match=r"adapter_type='f16': .*/a: numbers of 'blk.*65504"):
         adapted(base, file, kind="f16")
+
+
+Q8_0 = GGMLQuantizationType.Q8_0
+
+
+@pytest.mark.parametrize("rank", [6, 32, 96])
+def test_numbers_in_q8_0_stay_so(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
+    """Rows of B that have no whole blocks are in float16 then, as llama.cpp's converter writes them."""
+    parts = {
+        f"{name}.lora_{side}": part
+        for name, pair in pairs_of(1, rank=rank, size=0.1).items()
+        for side, part in zip("ab", pair, strict=True)
+    }
+    whole_rows = [name for name, part in parts.items() if part.shape[1] % 32 == 0]
+    stored = {name: part.astype(np.float16) for name, part in parts.items()}
+    stored |= {name: gguf.quants.quantize(parts[name], Q8_0) for name in whole_rows}
+    about = {"general.type": "adapter", "adapter.type": "lora"}
+    file = write_gguf(tmp_path / "a.gguf", about, stored, dict.fromkeys(whole_rows, Q8_0))
+    decoder = adapted(base, file)
+    matrices = decoder.adapters.loaded[0].matrices.values()
+    of_b = "F16" if rank % 32 else "Q8_0"
+    assert {(pair.a.type, pair.b.type) for pair in matrices} == {("Q8_0", of_b)}
+    monkeypatch.setattr(adapter_files, "KEPT", ("F32",))
+    whole = adapted(base, file)
+    assert {each.a.type for each in whole.adapters.loaded[0].matrices.values()} == {"F32"}
+    same_logits(decoder, whole)
+
+
+def same_logits(one: Decoder, other: Decoder) -> None:
+    """Of several tokens together, and of one, which other kernels compute."""
+    for tokens in (TOKENS, TOKENS[:1]):
+        rows, wanted = (logits(each, "a", tokens) for each in (one, other))
+        assert rows.tobytes() == wanted.tobytes()
+
+
+def in_q8_0(x: Floats) -> Floats:
+    """The numbers after rounding to Q8_0, rows being filled up to whole blocks with zeros."""
+    high = np.float32(2**10)  # for scales of which float16 holds 11 bits
+    more = np.pad(x * high, ((0, 0), (0, -x.shape[1] % 32)))
+    whole: Floats = gguf.quants.dequantize(gguf.quants.quantize(more, Q8_0), Q8_0)
+    return whole[:, : x.shape[1]] / high
+
+
+@pytest.mark.parametrize("rank", [1, 6, 32, 40])
+@pytest.mark.parametrize("bits", [0, 16])
+def test_numbers_can_be_rounded_to_q8_0(base: Path, tmp_path: Path, rank: int, bits: int) -> None:
+    """However small they are: a scale of Q8_0 would have few of float16's bits."""
+    pairs, small = pairs_of(1, rank=rank, size=0.1), np.float32(2.0**-bits)
+    rounded = {name: (in_q8_0(a), in_q8_0(b)) for name, (a, b) in pairs.items()}
+    given = {name: (a, b * small) for name, (a, b) in pairs.items()}
+    file = write_adapter(tmp_path / "a", given, {"adapter.lora.alpha": ALPHA * 2**bits})
+    decoder = adapted(base, file, kind="q8_0")
+    matrices = decoder.adapters.loaded[0].matrices.values()
+    assert {each.type for pair in matrices for each in (pair.a, pair.b)} == {"Q8_0"}
+    same_logits(decoder, adapted(base, write_adapter(tmp_path / "b", rounded)))
+
+
+def test_rows_without_whole_blocks_are_rounded_to_float16(tmp_path: Path) -> None:
+    """Those of A of embeddings have the rank's length."""
+    rng = np.random.default_rng(2)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((24, 6), (32, 6)))
+    base = write_gguf(tmp_path / "base.gguf", model_metadata())
+    halves = a.astype(np.float16).astype(np.float32)
+    files = [
+        write_adapter(tmp_path / name, {"token_embd.weight": pair})
+        for name, pair in (("a", (a, b)), ("b", (halves, in_q8_0(b))))
+    ]
+    decoder = adapted(base, files[0], kind="q8_0")
+    pair = decoder.adapters.loaded[0].matrices["token_embd.weight"]
+    assert (pair.a.type, pair.b.type) == ("F16", "Q8_0")
+    same_logits(decoder, adapted(base, files[1]))

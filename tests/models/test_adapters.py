@@ -440,3 +440,11 @@ def test_the_same_bytes_in_another_order_of_rows_are_another_adapter(
 def test_a_file_that_is_not_there(base: Path, name: str) -> None:
     with pytest.raises(ParameterError, match="no such file"):
         adapted(base, base.with_name(name))
+
+
+@pytest.mark.parametrize("name", ["adapter_config.json", TENSORS])
+def test_a_directory_without_one_of_its_files(base: Path, tmp_path: Path, name: str) -> None:
+    folder = write_peft(tmp_path / "p", pairs_of(1))
+    (folder / name).unlink()
+    with pytest.raises(ParameterError, match=f"'a': .*/p/{name}: no such file; give a GGUF file"):
+        adapted(base, folder)

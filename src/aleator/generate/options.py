@@ -183,8 +183,8 @@ class ModelOptions(Options):
         metavar="[NAME=]FILE[:SCALE]",
     )  # fmt: skip
     adapter_type: str | None = host_option(
-        "what adapters' numbers in float32 are rounded to, so that a token reads half as many bytes of them",
-        None, choices=("f16",), flags=("--lora-type",), shown="kept as they are",
+        "what adapters' numbers are rounded to, for fewer bytes a token: f16 those in float32, q8_0 all",
+        None, choices=("f16", "q8_0"), flags=("--lora-type",), shown="kept as they are",
     )  # fmt: skip
     model_draft: str | None = host_option(
         "what guesses for spec_type='draft': a smaller model with the same vocabulary; the directory of an "

@@ -18,21 +18,20 @@ import numpy.typing as npt
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
 from aleator.core.records import dataclass
 from aleator.models import adapted
-from aleator.models.adapter_memory import rounded, side_by_side
+from aleator.models.adapter_memory import KEPT, columns, rounded, side_by_side, words
 from aleator.models.adapters import Adapter, AdapterFile, Adapters, LowRank
 from aleator.models.conversions import other_pairs
 from aleator.models.files.fields import Fields, read_json
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.safetensors import read_file
-from aleator.models.files.tensor_types import FLOAT_TYPES, StoredTensor
+from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.fingerprint import fingerprint
 from aleator.models.peft_experts import of_experts
-from aleator.models.peft_patterns import Patterns
+from aleator.models.peft_patterns import Patterns, check_names
 from aleator.models.weights import Weights, separated
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 LARGEST_ALPHA, LARGEST_RANK = 1e6, 4096
-Words = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 _OF_PEFT = re.compile(
     r"base_model\.model\.(.+)\.(lora_A|lora_B|lora_embedding_A|lora_embedding_B|lora_magnitude_vector)"
     r"(?:\.weight)?",
@@ -76,7 +75,7 @@ def load_adapters(
 ) -> Adapters:
     """Read the adapters of some files for a model.
 
-    ``kind``: "f16" to round their numbers in float32; None: they keep them.
+    ``kind``: "f16" to round their numbers in float32, "q8_0" to round all; None: they keep them.
 
     Raises:
         ParameterError: a file is not there, or numbers are beyond float16's range.
@@ -93,11 +92,13 @@ def load_adapters(
 
 
 def _load(name: str, path: Path, weights: Weights, kind: str | None) -> Adapter:
-    if not os.path.exists(path):  # a name that is too long is not, either
-        raise ParameterError(
-            f"adapters: {name!r}: {path}: no such file; give a GGUF file of an adapter, or a directory with "
-            f"{CONFIG} and {TENSORS}"
-        )
+    files = [path / each for each in (CONFIG, TENSORS)] if os.path.isdir(path) else [path]
+    for file in files:
+        if not os.path.exists(file):  # nor does one whose name is too long
+            raise ParameterError(
+                f"adapters: {name!r}: {file}: no such file; give a GGUF file of an adapter, or a directory "
+                f"with {CONFIG} and {TENSORS}"
+            )
     about: dict[str, str] = {}
     if path.is_dir():
         parts = _read_peft(path, weights)
@@ -111,7 +112,7 @@ def _load(name: str, path: Path, weights: Weights, kind: str | None) -> Adapter:
         for own, made in _low_ranks(path, tensor, part, weights, of_peft=path.is_dir()):
             if own in matrices:
                 raise FileFormatError(path, _TWICE, field=own)
-            matrices[own] = made if kind is None else rounded(path, own, made)
+            matrices[own] = made if kind is None else rounded(path, own, made, kind)
     matrices = side_by_side(matrices)
     numbers = [
         (f"{name} {side} {each.factor!r} {part.type} {part.shape}", part.data)
@@ -234,7 +235,9 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
         fields.integer("r", 1, 1 << 20),
     )
     alphas = Patterns(fields, "alpha_pattern", LARGEST_ALPHA)
-    targets = tuple(f".{each}" for each in fields.get("target_parameters", kind=list) or ())
+    parameters = fields.get("target_parameters", kind=list) or []
+    check_names(fields, "target_parameters", parameters)
+    targets = tuple(f".{each}" for each in parameters)
 
     def scale(name: str, rank: int) -> float:
         module = modules[name]
@@ -316,8 +319,7 @@ def _low_ranks(
     """What is added to a matrix, or to each part of a fused matrix."""
     rank = part.b.shape[1]
     a, b = (
-        each if each.type in FLOAT_TYPES else StoredTensor.of(each.floats())
-        for each in (part.a, part.b)
+        each if each.type in KEPT else StoredTensor.of(each.floats()) for each in (part.a, part.b)
     )
     if part.magnitude is not None:
         column = part.magnitude.floats().reshape(-1, 1)
@@ -328,7 +330,7 @@ def _low_ranks(
         if name == adapted.EMBEDDING:
             sizes = a.shape[0], rows.shape[0]
         matrix = _check_matrix(path, tensor, name, sizes, weights)
-        turned = _in_order(_words(rows), name, weights, of_peft)
+        turned = _in_order(words(rows), name, weights, of_peft)
         grows = None
         if part.magnitude is not None:
             own, magnitudes = np.split(turned.view(np.float32), [rank], axis=1)
@@ -339,23 +341,7 @@ def _low_ranks(
                 raise FileFormatError(path, "a row of zeros cannot be normalised", field=name)
             grows = (growth - 1).astype(np.float32)
             turned = (own * growth[:, None]).astype(np.float32).view(np.uint32)
-        yield name, LowRank(a, _columns(turned, rows.type), part.scale, grows)
-
-
-def _words(tensor: StoredTensor) -> Words:
-    """The numbers of a tensor in floats, as their bits."""
-    wide = tensor.type == "F32"
-    words: Words = tensor.data.view(np.uint32) if wide else tensor.data.view(np.uint16)
-    return words.reshape(tensor.shape)
-
-
-def _columns(b: Words, kind: str) -> StoredTensor:
-    """The columns of every sixteen rows of B, as native code reads them, padded with zeros."""
-    out, rank = b.shape
-    rows = np.zeros((-(-out // 16) * 16, rank), b.dtype)
-    rows[:out] = b
-    columns = np.ascontiguousarray(rows.reshape(-1, 16, rank).swapaxes(1, 2))
-    return StoredTensor(kind, (columns.size // 16, 16), columns.reshape(-1).view(np.uint8))
+        yield name, LowRank(a, columns(turned, rows.type, rank), part.scale, grows)
 
 
 def _check_matrix(
@@ -384,7 +370,9 @@ def _check_matrix(
     return matrix
 
 
-def _in_order(rows: npt.NDArray[Any], name: str, weights: Weights, of_peft: bool) -> Words:
+def _in_order(
+    rows: npt.NDArray[Any], name: str, weights: Weights, of_peft: bool
+) -> npt.NDArray[Any]:
     """Reorder rows of queries and keys as in the model's own file, which rotates other pairs."""
     files, config = weights.architecture.hugging_face, weights.config
     _, layer, kind, *_ = *name.split("."), "", ""

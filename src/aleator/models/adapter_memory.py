@@ -2,21 +2,60 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+import aleator._native as _native
 from aleator.core.errors import ParameterError
 from aleator.core.large_pages import zeros_in_large_pages
+from aleator.core.threads import pool
 from aleator.models import adapted
 from aleator.models.adapters import LowRank
-from aleator.models.files.tensor_types import StoredTensor
+from aleator.models.files.tensor_types import FLOAT_TYPES, TENSOR_TYPES, StoredTensor
+
+KEPT = (*FLOAT_TYPES, "Q8_0")
+"""Types whose numbers are read as they are stored; those of others are widened to F32."""
+_HIGHEST = 15
+"""The power of two below which numbers lie before they are rounded to Q8_0, whose scales are float16."""
+_SIXTEEN, _BLOCK, _BLOCK_BYTES = 16, TENSOR_TYPES["Q8_0"].block, TENSOR_TYPES["Q8_0"].size
 
 
-def rounded(path: Path, name: str, matrix: LowRank) -> LowRank:
-    """The matrix with numbers that take 32 bits as those of F16 that are nearest."""
+def words(tensor: StoredTensor) -> NDArray[Any]:
+    """The rows of a matrix in a type that is kept: the bits of its numbers, or the bytes of its blocks."""
+    kind = {"F32": np.uint32, "Q8_0": np.uint8}.get(tensor.type, np.uint16)
+    return tensor.data.view(kind).reshape(tensor.shape[0], -1)
+
+
+def columns(rows: NDArray[Any], kind: str, rank: int) -> StoredTensor:
+    """B as native code reads it (LowRank of native/layers/adapters.hpp), from the words of its rows."""
+    n = -(-len(rows) // _SIXTEEN)
+    padded = np.zeros((n * _SIXTEEN, rows.shape[1]), rows.dtype)
+    padded[: len(rows)] = rows
+    made = padded.reshape(n, _SIXTEEN, -1).swapaxes(1, 2)
+    if kind == "Q8_0":
+        blocks = made.reshape(n, -1, _BLOCK_BYTES, _SIXTEEN)
+        scales = blocks[:, :, :2].swapaxes(2, 3).reshape(n, -1, 2 * _SIXTEEN)
+        codes = blocks[:, :, 2:].reshape(n, -1, _BLOCK * _SIXTEEN)
+        used = _SIXTEEN * rank + scales[0].size
+        made = np.concatenate((scales, codes), axis=2).reshape(n, -1)[:, :used]
+    data = np.ascontiguousarray(made).reshape(-1).view(np.uint8)
+    return StoredTensor(kind, (n * rank, _SIXTEEN), data)
+
+
+def rounded(path: Path, name: str, matrix: LowRank, kind: str) -> LowRank:
+    """The matrix with rounded numbers.
+
+    ``kind``: "f16", those that take 32 bits become the nearest of F16; "q8_0", all become Q8_0's, but those of
+    an A whose rows have no whole blocks, which are rounded as with "f16".
+    """
+    if kind == "q8_0":
+        matrix = _in_blocks(matrix, matrix.a.shape[name == adapted.EMBEDDING])
     made = []
     for each in map(_narrowed, (matrix.a, matrix.b)):
         if each.type == "F32":
@@ -25,13 +64,37 @@ def rounded(path: Path, name: str, matrix: LowRank) -> LowRank:
             if not np.isfinite(halves).all():
                 raise ParameterError(
                     "adapter_type",
-                    f"adapter_type='f16': {path}: numbers of {name!r} are beyond float16's range (65504): "
+                    f"adapter_type={kind!r}: {path}: numbers of {name!r} are beyond float16's range (65504): "
                     "leave adapter_type out",
                 )
             made.append(StoredTensor("F16", each.shape, halves.view(np.uint8)))
         else:
             made.append(each)
     return replace(matrix, a=made[0], b=made[1])
+
+
+def _in_blocks(matrix: LowRank, rank: int) -> LowRank:
+    """The matrix in Q8_0, divided by a power of two, so that scales have all of float16's bits."""
+    a, b, factor = matrix.a, matrix.b, matrix.factor
+    if a.type != "Q8_0" and a.shape[-1] % _BLOCK == 0:
+        blocks, exponent = _quantised(a.floats())
+        a, factor = StoredTensor("Q8_0", a.shape, blocks.reshape(-1)), math.ldexp(factor, exponent)
+    if b.type != "Q8_0":
+        rows = b.floats().reshape(-1, rank, _SIXTEEN).swapaxes(1, 2).reshape(-1, rank)
+        blocks, exponent = _quantised(rows)
+        b, factor = columns(blocks, "Q8_0", rank), math.ldexp(factor, exponent)
+    return replace(matrix, a=a, b=b, factor=factor)
+
+
+def _quantised(rows: NDArray[np.float32]) -> tuple[NDArray[np.uint8], int]:
+    """Rows as blocks of Q8_0, with zeros up to whole ones, and the power of two that they are divided by."""
+    exponent = math.frexp(float(np.abs(rows).max()))[1] - _HIGHEST
+    n = -(-rows.shape[1] // _BLOCK)
+    padded = np.zeros((len(rows), n * _BLOCK), np.float32)
+    padded[:, : rows.shape[1]] = np.ldexp(rows, -exponent)
+    blocks = np.empty((len(rows), n * _BLOCK_BYTES), np.uint8)
+    _native.quantise_rows(pool(), "Q8_0", padded, None, blocks)
+    return blocks, exponent
 
 
 def side_by_side(matrices: Mapping[str, LowRank]) -> dict[str, LowRank]:

@@ -32,8 +32,10 @@ MOST, LONGEST_NAME, LARGEST_SCALE = 1024, 200, 1e4
 class LowRank:
     """What an adapter adds to W x: B (factor * scale * (A x)), and with DoRA a multiple of W x."""
 
-    a: StoredTensor  # [rank, n_in], in floats; of embeddings [n_vocab, rank]
-    b: StoredTensor  # the columns of every sixteen rows of B, [n_out / 16 * rank, 16], in floats
+    # [rank, n_in], of embeddings [n_vocab, rank]; in floats or Q8_0, as is b
+    a: StoredTensor
+    # The columns of every sixteen rows of B, [n_out / 16 * rank, 16]; in Q8_0 with scales, see adapters.hpp
+    b: StoredTensor
     factor: float  # alpha / rank
     grows: Floats | None = None  # [n_out]: the multiple of W x, without the bias, that is added too
 
@@ -93,7 +95,7 @@ class Adapters:
             if digest not in ("", self.loaded[self.names.index(name)].digest):
                 raise ParameterError(
                     f"adapters: {name!r} is another adapter than the one that this was made with "
-                    f"({digest}): load that one"
+                    f"({digest}), or has another adapter_type: load that one, as it was loaded"
                 )
         wanted = {name: float(np.float32(scale)) for name, scale, _ in given}
         made = [(each, wanted.get(each.name, 0.0)) for each in self.loaded]

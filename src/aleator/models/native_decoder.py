@@ -200,13 +200,12 @@ class NativeStep(Step):
                 step.add_feed_forward(next(feeding))
         for number, adapter in enumerate(decoder.adapters.loaded):
             for name, added in adapter.matrices.items():
-                a, b = [
-                    StoredWeight(Matrix(name, each, None)).matrix for each in (added.a, added.b)
-                ]
+                a = StoredWeight(Matrix(name, added.a, None)).matrix
+                b = added.b.data, added.b.type
                 if name == adapted.EMBEDDING:
-                    step.adapt_embedding(number, a, b, added.factor)
+                    step.adapt_embedding(number, a, *b, added.factor)
                 elif (matrix := adapted.matrix(decoder.weights, name)) is not None:
-                    step.adapt(matrix.data, number, a, b, added.factor, added.grows)
+                    step.adapt(matrix.data, number, a, *b, added.factor, added.grows)
         # Together, and last: an interrupt leaves the earlier step, or none that counts as valid.
         self._rows: tuple[Floats, Floats] | None = None
         self._step, self._rows = step, None if states is None else (states.conv[0], states.ssm[0])

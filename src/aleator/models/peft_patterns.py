@@ -7,6 +7,7 @@ file, so it is matched here, in time that grows with its length and the name's a
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from aleator.core.errors import UnsupportedModel
 from aleator.models.files.fields import Fields
@@ -14,7 +15,7 @@ from aleator.models.files.fields import Fields
 _NAME = re.compile(r"(\^?)([\w.]+)", re.ASCII)
 _PART = re.compile(r"(\\[.d]|\[\^?[\w.-]+\]|[\w.^$])([*+?]?)|[()|]", re.ASCII)
 """A character of an expression with its quantifier, or what alternatives are written with."""
-_LONGEST, _MOST = 200, 64
+_LONGEST, _MOST, _MOST_EXPRESSIONS = 200, 4096, 64
 
 
 class Patterns:
@@ -25,20 +26,22 @@ class Patterns:
 
         Raises:
             FileFormatError: a value is no such number.
-            UnsupportedModel: an expression of a kind that is not matched here.
+            UnsupportedModel: too many or too long ones, or an expression of a kind that is not matched here.
         """
         self._names: list[tuple[re.Pattern[str] | list[re.Match[str]], float]] = []
         values: dict[str, object] = fields.get(key, {})
-        if sum(not _NAME.fullmatch(text) for text in values) > _MOST:
+        check_names(fields, key, values)
+        if sum(not _NAME.fullmatch(text) for text in values) > _MOST_EXPRESSIONS:
             raise UnsupportedModel(
-                f"{fields.path}: {key} has more than {_MOST} expressions: write out the modules' names"
+                f"{fields.path}: {key} has more than {_MOST_EXPRESSIONS} expressions: write out the modules' "
+                "names"
             )
         for text in values:
             own = Fields(fields.path, values).number(text, -largest, largest)
             if _NAME.fullmatch(text):  # whose points stand for any character, as in PEFT
                 self._names.append((re.compile(rf"(?:.*\.)?{text}"), own))
                 continue
-            parts = list(_PART.finditer(text[: _LONGEST + 1]))
+            parts = list(_PART.finditer(text))
             if not _readable(text, parts):
                 raise UnsupportedModel(
                     f"{fields.path}: {key}: {text!r:.80} is read neither as a module's name or its end nor as "
@@ -55,6 +58,28 @@ class Patterns:
         return default
 
 
+def check_names(fields: Fields, key: str, names: Collection[object]) -> None:
+    """Raise UnsupportedModel if the names of modules in the field ``key`` are too many or too long.
+
+    FileFormatError: one is no string.
+    """
+    if len(names) > _MOST:
+        raise UnsupportedModel(
+            f"{fields.path}: {key} has {len(names)} entries, and at most {_MOST} are read: name modules by the "
+            "ends of their names, which they share"
+        )
+    for name in names:
+        if not isinstance(name, str):
+            raise fields.error(
+                key, f"{key} must be a list of names, and has a {type(name).__name__}"
+            )
+        if len(name) > _LONGEST:
+            raise UnsupportedModel(
+                f"{fields.path}: {key}: {name!r:.80} has {len(name)} characters, and names of at most "
+                f"{_LONGEST} are read: give the end of the module's name"
+            )
+
+
 def _readable(text: str, parts: list[re.Match[str]]) -> bool:
     depth = 0
     for each in parts:
@@ -65,7 +90,7 @@ def _readable(text: str, parts: list[re.Match[str]]) -> bool:
             re.compile(each[1] or "")
         except re.error:  # such as [z-a]
             return False
-    return depth == 0 and len(text) <= _LONGEST and "".join(each[0] for each in parts) == text
+    return depth == 0 and "".join(each[0] for each in parts) == text
 
 
 def _matches(parts: list[re.Match[str]], module: str) -> bool:
