@@ -38,11 +38,10 @@ bool put_zeros(uintptr_t address) {
   for (Range& each : ranges) {
     const uintptr_t end = each.end.load(), page = address & ~(page_size - 1);
     if (address >= end || address < each.begin.load()) continue;
+    if (each.end.load() != end) continue;  // the beginning was another file's
+    each.lost = true;                      // before any thread can read zeros
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
-    if (mmap(reinterpret_cast<void*>(page), end - page, PROT_READ, flags, -1, 0) == MAP_FAILED)
-      return false;
-    each.lost = true;
-    return true;
+    return mmap(reinterpret_cast<void*>(page), end - page, PROT_READ, flags, -1, 0) != MAP_FAILED;
   }
   return false;
 }

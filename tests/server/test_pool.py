@@ -328,6 +328,30 @@ def test_a_list_made_anew_unloads_what_is_no_longer_listed_once_it_is_idle() -> 
     run(work)
 
 
+@pytest.mark.parametrize("way", ["held", "asked"])
+def test_a_model_that_leaves_the_list_while_it_is_loaded_is_unloaded(way: str) -> None:
+    async def work() -> None:
+        models, end = Models("ab"), asyncio.Event()
+        leaves, notes = models.of["b"], models.notes
+        pool = Pool(models.pool.entries, ServerOptions(), None, lambda: [models.of["a"].entry])
+        models.pool = pool
+        leaves.held.clear()
+        if way == "held":
+            pool.hold(leaves.entry)
+        asked = models.busy("b", end) if way == "asked" else None
+        await settled(lambda: "load b" in notes)
+        await pool.reload()
+        leaves.held.set()
+        if asked is not None:
+            await settled(lambda: "use b" in notes)
+            assert "close b" not in notes
+            end.set()
+            await asked
+        await settled(lambda: "close b" in notes and not pool.loaded)
+
+    run(work)
+
+
 def test_two_models_of_one_name_are_refused() -> None:
     notes: list[str] = []
     one = Model("a", notes, aliases=("x",)).entry

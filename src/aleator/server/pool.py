@@ -238,9 +238,15 @@ class Pool:
         finally:
             for each in leaves:
                 each.cancel()
-            entry.waiting -= 1
             self._waiting_bytes -= size
-            self._tell()
+            self._leave(entry)
+
+    def _leave(self, entry: Entry) -> None:
+        """Wait no longer for a model; one that is no longer listed is unloaded unless it is used now."""
+        entry.waiting -= 1
+        self._tell()
+        if entry in self._former:
+            self._expire(entry, entry.used)
 
     def _loading(self, entry: Entry) -> asyncio.Task[None]:
         """The task that loads a model, which begins here unless it has."""
@@ -274,8 +280,6 @@ class Pool:
         finally:
             entry.task = entry.progress = None
             self._tell()
-            if entry in self._former:
-                self._expire(entry, entry.used)
 
     async def _bring_up(self, entry: Entry) -> None:
         entry.why_not, began = "", monotonic()
@@ -371,8 +375,7 @@ class Pool:
         """Load a model in the background, even one that could not be loaded just now."""
 
         def ended(task: asyncio.Task[None]) -> None:
-            entry.waiting -= 1
-            self._tell()
+            self._leave(entry)
 
         entry.why_not = ""
         self._loading(entry).add_done_callback(ended)
