@@ -59,6 +59,8 @@ void handle(int number, siginfo_t* about, void* context) {
   raise(number);  // once this handler has returned
 }
 
+// A handler that is installed later, such as Python's faulthandler, comes first, and may end the
+// process.
 void install() {
   static const bool installed = [] {
     page_size = uintptr_t(sysconf(_SC_PAGESIZE));
