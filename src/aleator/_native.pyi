@@ -818,6 +818,18 @@ class SentencePieceEncoder:
     def encode(self, text: str) -> list[int]:
         """Token ids of a text."""
 
+class PageGuard:
+    """
+    While it lives, zeros take the place of pages of a mapped file that cannot be read; elsewhere these end the process.
+    """
+
+    def __init__(self, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+        """data: the whole mapping, from a page's start on."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether pages were lost."""
+
 class ThreadPool:
     """
     A small team of threads for native layers; idle ones sleep. Survives a fork.

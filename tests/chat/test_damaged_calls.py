@@ -40,6 +40,27 @@ CASES: list[tuple[str, str, str | None, list[Any]]] = [
 
 
 @pytest.mark.parametrize("size", [1, 10_000])
+@pytest.mark.parametrize(
+    ("name", "call", "end"),
+    [
+        ("hermes", '<tool_call>{"name": "clock", "arguments": {}}\n', "</tool_call>"),
+        ("qwen3-coder", "<tool_call>\n<function=clock>\n</function>\n", "</tool_call>"),
+        ("dsml", "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"clock\">\n</｜DSML｜invoke>\n",
+         "</｜DSML｜function_calls>"),
+        ("functionary-v3.1", "<function=clock>{}", "</function>"),
+    ],
+)  # fmt: skip
+def test_an_end_mark_that_is_cut_off_is_no_content(
+    name: str, call: str, end: str, size: int
+) -> None:
+    for n in range(len(end) + 1):
+        made = read(templates.FAMILIES[name], call + end[:n], size)
+        assert (made.content, calls(made)) == ("", [("clock", "{}", True)])
+    made = read(templates.FAMILIES[name], f"{call}{end[:-1]}?", size)
+    assert made.content == f"{end[:-1]}?"
+
+
+@pytest.mark.parametrize("size", [1, 10_000])
 @pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
 def test_calls_and_content(case: tuple[str, str, str | None, list[Any]], size: int) -> None:
     name, text, content, wanted = case

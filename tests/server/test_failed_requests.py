@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import gc
+import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import aleator
 from aleator.language_model import LanguageModel
-from tests.server.live import Live, in_thread, request_of, until
+from aleator.models.hub.bundled import bundled_model
+from tests.server.live import Live, in_thread, request_of, rest, until
 
 COMPLETIONS = "/v1/completions"
 TIMES = 4
@@ -103,3 +108,17 @@ def test_errors_in_the_middle(
 
     fail()
     assert left(live, fail) <= usual
+
+
+def test_a_model_whose_file_is_cut_short_while_it_writes(tmp_path: Path) -> None:
+    file = Path(shutil.copy(bundled_model(), tmp_path / "own.gguf"))
+    endless = {"prompt": "x", "max_tokens": 10**4, "ignore_eos": True, "context_shift": True}
+    with in_thread(aleator.load(file), engine={"n_seq_max": 2}, any_model=True) as live:
+        with live.send(request_of({**endless, "stream": True})) as stream:
+            stream.recv(100)
+            os.truncate(file, 5000)
+            assert b"since the model was loaded" in rest(stream)
+        for path, body in ((COMPLETIONS, {"prompt": "y"}), ("/v1/embeddings", {"input": "y"})):
+            status, _, data = live.post(path, body)
+            assert (status, b"load it again" in data) == (500, True)
+        assert live.ask("GET", "/v1/models")[0] == 200

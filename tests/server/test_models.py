@@ -397,6 +397,38 @@ def test_the_memory_of_a_model_counts_its_draft_and_the_windows_of_all_sequences
     assert 768 * eight == 1024 * one  # cells, of 64 for each sequence and a micro-batch
 
 
+def test_a_list_is_made_anew(folder: Path, alone: dict[str, str], tmp_path: Path) -> None:
+    def text_of(live: Live, name: str) -> str:
+        status, _, data = live.post("/v1/completions", {**BODY, "model": name})
+        return str(json.loads(data)["choices"][0]["text"] if status == 200 else status)
+
+    def listed_by(live: Live, path: str) -> dict[str, str]:
+        status, _, data = live.ask("GET", path)
+        assert status == 200, data
+        return {each["id"]: each["status"]["value"] for each in json.loads(data)["data"]}
+
+    shutil.copy(folder / "plain.gguf", tmp_path / "one.gguf")
+    shutil.copy(folder / "small.gguf", tmp_path / "two.gguf")
+    with Process("--models", str(tmp_path), "-c", "256", "-np", "2") as server:
+        live = server.live
+        assert text_of(live, "one") == alone["plain"]
+        assert text_of(live, "two") == alone["small"]
+        shutil.copy(folder / "tiny.gguf", tmp_path / "new")
+        (tmp_path / "new").replace(tmp_path / "two.gguf")
+        shutil.copy(folder / "tiny.gguf", tmp_path / "three.gguf")
+        loaded = {"one": "loaded", "two": "loaded"}
+        assert listed_by(live, "/v1/models") == loaded
+        assert listed_by(live, "/models?reload=1") == {
+            "one": "loaded", "three": "unloaded", "two": "unloaded"
+        }  # fmt: skip
+        assert [text_of(live, name) for name in ("two", "three")] == [alone["tiny"]] * 2
+        for path in tmp_path.iterdir():
+            path.unlink()
+        status, _, data = live.ask("GET", "/v1/models?reload=1")
+        assert (status, b"there is no model" in data) == (400, True)
+        assert text_of(live, "one") == alone["plain"]
+
+
 def test_a_directory_is_served(folder: Path, alone: dict[str, str]) -> None:
     with Process("--models", str(folder), "-c", "256", "-np", "2", "-m", "tiny") as server:
         assert "models: cut, plain, small, text, tiny\n" in server.err

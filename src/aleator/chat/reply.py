@@ -121,6 +121,15 @@ class TextReader:
         yield from self.skip_space()
         return (yield from self.read_any(*texts))
 
+    def read_end(self, mark: str) -> Waiting[str]:
+        """As :meth:`read_next`; a mark that is cut off by the text's end is read too."""
+        found = yield from self.read_next(mark)
+        rest = self._text[self.at :]
+        if not found and self.ended and mark.startswith(rest):
+            self.at += len(rest)
+            return rest
+        return found
+
     def skip_space(self) -> Waiting[None]:
         """Read all white space that comes next."""
         while (yield from self.peek()) in (*_SPACE,):

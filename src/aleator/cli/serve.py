@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from aleator.cli.options import (
     pick,
 )
 from aleator.cli.sampling import CHAIN, add_sampling_options, sampling_arguments
-from aleator.cli.served_models import found_models
+from aleator.cli.served_models import Found, found_models
 from aleator.cli.terminal import note
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations
@@ -126,20 +127,23 @@ def serve_models(
     running, metrics = server_module("run"), server_module("telemetry").Metrics("")
     loading = loading_options(arguments, keep_prompts=True)
     find = partial(located, token=arguments.hf_token, offline=arguments.offline)
-    entries: list[Any] = []
-    models = found_models(str(options.models), OF_A_MODEL)
-    if "adapter_type" in loading and not any(
-        {**loading, **each.options}.get("adapters") for each in models
-    ):
-        raise ParameterError(
-            "adapter_type",
-            f"--lora-type {loading['adapter_type']} rounds adapters, and no model has any: give --lora, or "
-            "adapters in the file of --models, too, or leave --lora-type out",
-        )
-    for found in models:
+
+    def entries() -> list[Any]:
+        models = found_models(str(options.models), OF_A_MODEL)
+        if "adapter_type" in loading and not any(
+            {**loading, **each.options}.get("adapters") for each in models
+        ):
+            raise ParameterError(
+                "adapter_type",
+                f"--lora-type {loading['adapter_type']} rounds adapters, and no model has any: give --lora, or "
+                "adapters in the file of --models, too, or leave --lora-type out",
+            )
+        return [entry(each) for each in models]
+
+    def entry(found: Found) -> Any:
         group = partial(those, found.options)
         try:
-            entry = server_module("listed").entry_of(
+            made = server_module("listed").entry_of(
                 found.name,
                 found.path,
                 model=options_of_loading(loading, found.options),
@@ -152,11 +156,13 @@ def serve_models(
                 find=find,
                 lock=arguments.mlock,
             )
-            entries.append(entry)
         except ParameterError as error:
             message = f"--models {options.models}: {found.name!r:.80}: {error}"
             raise ParameterError("models", message) from None
-    pool = server_module("pool").Pool(entries, options, arguments.model)
+        made.source = found, state_of(found.path)
+        return made
+
+    pool = server_module("pool").Pool(entries(), options, arguments.model, entries)
     listening = running.bound(options)
     with listening:
         where = running.address(options, listening)
@@ -196,6 +202,14 @@ def options_of_loading(loading: Mapping[str, Any], own: Mapping[str, Any]) -> di
 def those(given: Mapping[str, Any], parameters: Iterable[Parameter]) -> dict[str, Any]:
     """The values that are given for some parameters."""
     return {each.name: given[each.name] for each in parameters if each.name in given}
+
+
+def state_of(path: str) -> tuple[int, int, int] | None:
+    """Which file or directory is there, and when it was last changed; None: there is none."""
+    with suppress(OSError):
+        about = os.stat(path)
+        return about.st_ino, about.st_size, about.st_mtime_ns
+    return None
 
 
 def server_module(name: str) -> Any:

@@ -133,6 +133,7 @@ class Encoder(NativeDecoder):
             made,
             **sees,
         )
+        self.weights.mapped.check()
         self.weights.check.raise_found(made)
         return (made[i:j] for i, j in pairwise(ends.tolist()))
 

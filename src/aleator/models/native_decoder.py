@@ -65,6 +65,7 @@ class NativeDecoder(Decoder):
         config = weights.config
         self.n_layers = config.n_layers if n_layers is None else n_layers
         super().__init__(weights, [ON_CPU] * config.n_layers)
+        weights.mapped.guard()
         shape = (config.n_vocab, config.n_embd)
         self.embedding = stored_weight(weights, "token_embd", *shape)
         self.blocks: list[Attention[Stored, Floats]] = []
@@ -258,6 +259,7 @@ class NativeStep(Step):
             adapters,
             taps,
         )
+        self._decoder.weights.mapped.check()
         if self._scale != 1:
             logits *= self._scale
         if self._softcap:

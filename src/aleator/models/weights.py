@@ -21,6 +21,7 @@ from aleator.models.column_orders import shared_orders
 from aleator.models.config import LatentConfig, ModelConfig
 from aleator.models.files.fields import Fields, read_json
 from aleator.models.files.gguf import GGUFFile, open_parts
+from aleator.models.files.mapped_files import MappedFiles
 from aleator.models.files.mapping import lock
 from aleator.models.files.tensor_types import FLOAT_TYPES, StoredTensor
 from aleator.models.fingerprint import ModelIdentity, fingerprint, remembered
@@ -54,6 +55,7 @@ class Weights:
         size_bytes: bytes of all tensors as they are stored, but for ``further``.
         n_parameters: numbers in all tensors, but for ``further``.
         check: looks for NaN and infinities in matrices.
+        mapped: the files that tensors lie in.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Weights:
         self._further, self._read = dict(further or {}), dict[str, StoredTensor]()
         self.further = tuple(self._further)
         self.check = FiniteCheck(self)
+        self.mapped = MappedFiles(tensor.data for tensor in tensors.values())
         self.size_bytes = sum(tensor.data.size for tensor in tensors.values())
         self.n_parameters = sum(
             tensor.n_elements for name, tensor in tensors.items() if name not in _NOT_PARAMETERS

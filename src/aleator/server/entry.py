@@ -43,6 +43,7 @@ class Entry:
     adapters: tuple[str, ...] = ()  # names of its adapters, which requests may give as a model's
     max_queue: int = 1024  # requests that may wait for it to be loaded
     keep_loaded: bool = False  # load it at the start, and unload it only where a request says so
+    source: object = None  # what lists it, with its options; equal where nothing has changed
     loaded: Loaded | None = None
     bytes: int = 0
     serving: int = 0  # requests that use it

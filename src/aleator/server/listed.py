@@ -14,7 +14,6 @@ from aleator.generate.options import ContextOptions, of_loading
 from aleator.language_model import load
 from aleator.language_model.base import positions
 from aleator.models.draft_head import head_bytes
-from aleator.models.files.mapped_files import MappedFiles
 from aleator.models.hub.located import located
 from aleator.models.sizes import cache_of_layers
 from aleator.models.weights import Weights, open_weights
@@ -77,11 +76,7 @@ def entry_of(
         return total
 
     def made(progress: Progress) -> Loaded:
-        place = find(path)
-        files = [MappedFiles(place)]
-        loaded = load(place, progress=progress, **model)
-        if loaded.draft is not None:
-            files.append(MappedFiles(loaded.draft.weights.path))
+        loaded = load(find(path), progress=progress, **model)
         if lock:
             loaded.weights.lock()
         metrics = Metrics(loaded.fingerprint)
@@ -105,7 +100,8 @@ def entry_of(
             running.close()
 
         def changed() -> bool:
-            return any(each.changed() for each in files)
+            drafts = () if loaded.draft is None else (loaded.draft,)
+            return any(each.weights.mapped.changed() for each in (loaded, *drafts))
 
         return Loaded(service, metrics, app, close, changed)
 

@@ -54,6 +54,7 @@ class Pool:
     Args:
         entries: the models; the first one is for requests that name none, unless ``default`` says another.
         options: the server's.
+        again: lists the models anew, in another thread.
 
     Raises:
         ParameterError: two models have one name, or there is no model.
@@ -64,24 +65,14 @@ class Pool:
         entries: Sequence[Entry],
         options: ServerOptions,
         default: str | None = None,
+        again: Callable[[], Sequence[Entry]] | None = None,
     ) -> None:
-        self.entries, self.options, self._memory = tuple(entries), options, options.models_memory
+        self.options, self._memory = options, options.models_memory
         if self._memory is None and (limit := memory_limit()) is not None:
             self._memory = int(limit * OF_MEMORY)
-        if not entries:
-            raise ParameterError("models: there is no model: list at least one")
-        self.by_name: dict[str, Entry] = {}
-        self._shared: dict[str, list[Entry]] = {}  # adapters of several models, by name
-        for entry in entries:
-            for name in (entry.name, *entry.aliases, *entry.adapters):
-                self._add_name(name, entry)
-        for name in self._shared:
-            del self.by_name[name]
-        # An adapter is no default: a request without a name could not tell the model to use it.
-        models = [name for each in entries for name in (each.name, *each.aliases)]
-        if default is not None and default not in models:
-            raise ParameterError(f"model={default!r:.80}: --models has {_listing(models)}")
-        self.default = self.entries[0] if default is None else self.by_name[default]
+        self._asked, self._again, self._listing = default, again, asyncio.Lock()
+        self._former: list[Entry] = []  # no longer listed; those in memory are unloaded once idle
+        self._take(entries)
         self._turn = asyncio.Lock()  # held while models are loaded or unloaded
         self._changed = asyncio.Event()  # set for a moment where a model has changed
         self._uses = itertools.count(1)
@@ -90,18 +81,51 @@ class Pool:
         self.started = int(time())
         self._cut = False
 
-    def _add_name(self, name: str, entry: Entry) -> None:
-        """Add a name of a model or of its adapter; ParameterError if it is another model's."""
-        other = self.by_name.setdefault(name, entry)
-        if other is entry:
+    def _take(self, entries: Sequence[Entry]) -> None:
+        """List these models; ParameterError leaves those that are listed."""
+        if not entries:
+            raise ParameterError("models: there is no model: list at least one")
+        by_name: dict[str, Entry] = {}
+        shared: dict[str, list[Entry]] = {}  # adapters of several models, by name
+        for entry in entries:
+            for name in (entry.name, *entry.aliases, *entry.adapters):
+                _add_name(name, entry, by_name, shared)
+        for name in shared:
+            del by_name[name]
+        # An adapter is no default: a request without a name could not tell the model to use it.
+        models = [name for each in entries for name in (each.name, *each.aliases)]
+        if self._asked is not None and self._asked not in models:
+            raise ParameterError(f"model={self._asked!r:.80}: --models has {_listing(models)}")
+        self.default = entries[0] if self._asked is None else by_name[self._asked]
+        self.entries, self.by_name, self._shared = tuple(entries), by_name, shared
+
+    async def reload(self) -> None:
+        """List the models anew; those with another source are unloaded once no request uses them.
+
+        Raises:
+            ParameterError: the new list is wrong; the earlier one stays.
+        """
+        if self._again is None:
             return
-        if name in other.adapters and name in entry.adapters:
-            self._shared.setdefault(name, [other]).append(entry)
-            return
-        both = [f"{each.name!r:.80} ({each.path})" for each in (other, entry)]
-        raise ParameterError(
-            f"models: {name!r:.80} names two models, {' and '.join(both)}: give one of them another name"
-        )
+        async with self._listing:
+            made = await in_thread(self._again)
+            self._check_open()
+            known = {each.name: each for each in self.entries}
+            now = [
+                was if (was := known.get(each.name)) and was.source == each.source else each
+                for each in made
+            ]
+            before = self.entries
+            self._take(now)
+        former = [each for each in (*self._former, *before) if each not in now]
+        self._former = [each for each in former if each.task or each.loaded or each.waiting]
+        for each in self._former:
+            each.keep_loaded = False
+            self._expire(each, each.used)
+        for each in now:
+            each.why_not = ""
+            if each.keep_loaded and each not in before:
+                self.hold(each)
 
     def names_of(self, entry: Entry) -> list[str]:
         """What requests may call a model and its adapters; an adapter of several models is none of these."""
@@ -110,7 +134,11 @@ class Pool:
     @property
     def loaded(self) -> dict[Entry, Loaded]:
         """The models in memory."""
-        return {each: each.loaded for each in self.entries if each.loaded is not None}
+        return {each: each.loaded for each in self._all if each.loaded is not None}
+
+    @property
+    def _all(self) -> tuple[Entry, ...]:
+        return (*self._former, *self.entries)
 
     def stats(self) -> dict[str, EngineStats]:
         """Counts of the loaded models by their names."""
@@ -167,9 +195,10 @@ class Pool:
         finally:
             entry.serving -= 1
             entry.used = next(self._uses)
-            if entry.keeps is not None and not entry.serving:
+            keeps = 0.0 if entry in self._former else entry.keeps
+            if keeps is not None and not entry.serving:
                 loop = asyncio.get_running_loop()
-                entry.timer = loop.call_later(entry.keeps, self._expire, entry, entry.used)
+                entry.timer = loop.call_later(keeps, self._expire, entry, entry.used)
             self._tell()
 
     def _expire(self, entry: Entry, used: int) -> None:
@@ -209,9 +238,15 @@ class Pool:
         finally:
             for each in leaves:
                 each.cancel()
-            entry.waiting -= 1
             self._waiting_bytes -= size
-            self._tell()
+            self._leave(entry)
+
+    def _leave(self, entry: Entry) -> None:
+        """Wait no longer for a model; one that is no longer listed is unloaded unless it is used now."""
+        entry.waiting -= 1
+        self._tell()
+        if entry in self._former:
+            self._expire(entry, entry.used)
 
     def _loading(self, entry: Entry) -> asyncio.Task[None]:
         """The task that loads a model, which begins here unless it has."""
@@ -284,7 +319,7 @@ class Pool:
                 await self._changed.wait()
             return entry.waiting > 0
         finally:
-            for each in self.entries:
+            for each in self._all:
                 each.leaving = False
             self._tell()
 
@@ -340,8 +375,7 @@ class Pool:
         """Load a model in the background, even one that could not be loaded just now."""
 
         def ended(task: asyncio.Task[None]) -> None:
-            entry.waiting -= 1
-            self._tell()
+            self._leave(entry)
 
         entry.why_not = ""
         self._loading(entry).add_done_callback(ended)
@@ -365,7 +399,7 @@ class Pool:
     def cut(self) -> None:
         """End all texts, and loading, and the waiting for it; in the event loop."""
         self._cut = True
-        for each in self.entries:
+        for each in self._all:
             if each.task is not None:
                 each.task.cancel()
             if each.timer is not None:
@@ -378,6 +412,22 @@ class Pool:
         for entry, loaded in self.loaded.items():
             loaded.close()
             entry.loaded = None
+
+
+def _add_name(
+    name: str, entry: Entry, by_name: dict[str, Entry], shared: dict[str, list[Entry]]
+) -> None:
+    """Add a name of a model or of its adapter; ParameterError if it is another model's."""
+    other = by_name.setdefault(name, entry)
+    if other is entry:
+        return
+    if name in other.adapters and name in entry.adapters:
+        shared.setdefault(name, [other]).append(entry)
+        return
+    both = [f"{each.name!r:.80} ({each.path})" for each in (other, entry)]
+    raise ParameterError(
+        f"models: {name!r:.80} names two models, {' and '.join(both)}: give one of them another name"
+    )
 
 
 def _listing(names: Sequence[str]) -> str:

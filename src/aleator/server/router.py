@@ -59,8 +59,10 @@ async def metrics(request: Request) -> Response:
 
 
 async def models(request: Request) -> Response:
-    """The list of models and adapters, with the state of each."""
+    """The list of models and adapters, with the state of each; with ``?reload=1`` made anew."""
     pool = pool_of(request)
+    if request.query_params.get("reload"):
+        await pool.reload()
     data = [described(pool, entry, name) for entry in pool.entries for name in pool.names_of(entry)]
     return JSONResponse({"object": "list", "data": data})
 

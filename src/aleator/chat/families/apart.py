@@ -179,7 +179,7 @@ class FunctionTags(Family):
                 yield from reader.skip_space()
                 if name.isprintable() and (yield from reader.peek()) == "{":
                     yield from read_arguments(reader, calls, name.strip())
-                    yield from reader.read_next(self.END)
+                    yield from reader.read_end(self.END)
             if calls.n == before:
                 yield reader.back(start, self.BEGIN)
 

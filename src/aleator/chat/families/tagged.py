@@ -73,7 +73,7 @@ class Tagged(Family):
         while True:
             yield from self._call(reader, calls, tools)
             yield from reader.skip_space()
-            if tags.end and (yield from reader.read_any(tags.end)):
+            if tags.end and (yield from reader.read_end(tags.end)):
                 yield from reader.skip_space()
                 return
             if not tags.call or not (yield from reader.read_any(tags.call)):

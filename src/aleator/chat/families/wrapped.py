@@ -53,7 +53,7 @@ class Wrapped(Family):
                 yield from reader.read_next("]")
             yield from reader.skip_space()
             if self.end:
-                yield from reader.read_any(self.end)
+                yield from reader.read_end(self.end)
                 yield from reader.skip_space()
 
     def call(self, function: Function) -> list[Part]:

@@ -1,55 +1,51 @@
-"""Whether the files of a model's weights are still as they were when it was loaded.
-
-Weights are mapped: what is written into a file changes them, and to read what was cut off ends the process.  A
-file that was deleted, or that another took the place of, stays what it was for whoever has mapped it.
-"""
+"""The mapped files that a model's weights are in: what is written into one changes them."""
 
 from __future__ import annotations
 
-import os
-import re
-from pathlib import Path
+from collections.abc import Iterable
+from typing import Any
 
-from aleator.models.files.gguf import PART
+import numpy as np
+from numpy.typing import NDArray
 
-State = tuple[int, int, int, int]
+from aleator.core.errors import FileFormatError
+from aleator.models.files.mapping import Mapped
 
 
 class MappedFiles:
-    """The files with the weights of a model.
+    """The files that some arrays lie in.
 
     Args:
-        path: a GGUF file, the first of a split model, or a Hugging Face directory.
+        arrays: views of files that were mapped, and others.
     """
 
-    def __init__(self, path: Path) -> None:
-        states = {each: _state(each) for each in _files_of(path)}
-        self._states = {each: state for each, state in states.items() if state is not None}
+    def __init__(self, arrays: Iterable[NDArray[Any]]) -> None:
+        found = [_file_of(each) for each in arrays]
+        self._files = list({id(each): each for each in found if each is not None}.values())
+
+    def guard(self) -> None:
+        """See :meth:`Mapped.guard`; who computes calls :meth:`check` afterwards."""
+        for each in self._files:
+            each.guard()
 
     def changed(self) -> bool:
-        """Whether one has been written to since this object was made."""
-        return any(_written(was, _state(path)) for path, was in self._states.items())
+        """Whether one has been written to since it was mapped, or could not be read."""
+        return any(each.changed() for each in self._files)
+
+    def check(self) -> None:
+        """Raise FileFormatError if one has been written to, or could not be read."""
+        for each in self._files:
+            if each.changed():
+                raise FileFormatError(
+                    each.path,
+                    "it was written to, or can no longer be read, since the model was loaded: load it again",
+                )
 
 
-def _written(was: State, now: State | None) -> bool:
-    return now is not None and was[:2] == now[:2] and was != now
-
-
-def _state(path: Path) -> State | None:
-    """Which file it is, and when and how it was last written to; None: it is not there."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _files_of(path: Path) -> list[Path]:
-    if path.is_dir():
-        return sorted(path.glob("*.safetensors"))
-    named = re.fullmatch(PART, path.name)
-    if named is None:
-        return [path]
-    return [
-        path.with_name(f"{named[1]}-{n:05}-of-{named[3]}.gguf") for n in range(1, int(named[3]) + 1)
-    ]
+def _file_of(array: NDArray[Any]) -> Mapped | None:
+    """The file that an array lies in; None: it is in memory of its own."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    owner = getattr(base, "obj", None)
+    return owner if isinstance(owner, Mapped) else None

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import aleator._native as _native
 from aleator.core.errors import FileFormatError, ModelNotFound, UnsupportedModel
 from aleator.core.large_pages import ask_for_large_pages
 
@@ -35,6 +36,45 @@ def lock(data: NDArray[Any]) -> str:
     if mlock(ctypes.c_void_p(data.ctypes.data), ctypes.c_size_t(data.nbytes)) == 0:
         return ""
     return f"{os.strerror(ctypes.get_errno())}: raise the limit, ulimit -l"
+
+
+class Mapped(mmap.mmap):
+    """A file in memory, and whether it is still as it was when it was mapped.
+
+    Attributes:
+        path: the file.
+    """
+
+    path = ""
+    _status: os.stat_result
+    _guard: _native.PageGuard | None = None
+
+    def watch(self, path: str, status: os.stat_result) -> None:
+        """Remember the file, and its state when it was opened."""
+        self.path, self._status = path, status
+
+    def guard(self) -> None:
+        """Have zeros take the place of pages that can no longer be read, which else end the process.
+
+        Who computes from them asks :meth:`changed` afterwards.
+        """
+        if self._guard is None:
+            self._guard = _native.PageGuard(np.frombuffer(self, np.uint8))
+
+    def changed(self) -> bool:
+        """Whether the file has been written to since, or pages of it could not be read.
+
+        A file that was deleted, or that another took the place of, stays what it was for who has mapped it.
+        """
+        if self._guard is not None and self._guard.lost:
+            return True
+        was = self._status
+        try:
+            now = os.stat(self.path)
+        except OSError:
+            return False
+        same = now.st_mtime_ns == was.st_mtime_ns and now.st_size == was.st_size
+        return not same and (now.st_dev, now.st_ino) == (was.st_dev, was.st_ino)
 
 
 def map_file(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
@@ -60,7 +100,8 @@ def map_file(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
             raise FileFormatError(path, "is not a regular file")
         if status.st_size == 0:
             raise FileFormatError(path, "the file is empty", offset=0)
-        mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+        mapped = Mapped(descriptor, 0, access=mmap.ACCESS_READ)
+        mapped.watch(os.path.abspath(path), status)
         ask_for_large_pages(mapped)
     except OSError as error:
         raise FileFormatError(path, f"cannot be read: {error.strerror}") from None
