@@ -25,6 +25,8 @@ from aleator.models.kernels.planes import FORMS
 from aleator.models.kernels.recurrent_parts import PartNorm
 from tests.models.kernels.test_product_compiled import APPROXIMATE, of_type
 
+STRIDE = "i32, a multiple of 16"
+
 
 def check(
     function: Any, capability: int, types: dict[str, Any], fixed: dict[str, Any], **options: Any
@@ -46,9 +48,9 @@ def check(
         if kind is None:
             constants[place] = None
             return "constexpr"
-        if kind.startswith("*"):
+        if kind.startswith("*") or kind == STRIDE:
             attributes[place] = [["tt.divisibility", 16]]
-        return kind
+        return "i32" if kind == STRIDE else kind
 
     for i, name in enumerate(function.arg_names):
         if name in fixed:
@@ -98,34 +100,40 @@ def parts_of(kinds: list[str], numbers: int, rows: int = 1) -> tuple[list[Any], 
 def products(
     capability: int, kinds: list[str], rows: int, width: int, norm: str, activation: str = "",
     weighs: str = "", parts_of_rows: int = 0, summed: bool = False, gate: str = "silu",
-    beside: tuple[Any, Any, Any] = (None, Constants(()), Constants(())),
+    beside: tuple[Any, Any, Any] = (None, Constants(()), Constants(())), both: bool = False,
 ) -> None:  # fmt: skip
     """``weighs``: the first matrix is a stack; "input": its weights multiply what it takes.
 
     ``rows``: of which a program takes as many as the kernel's caller gives it.
     ``parts_of_rows``: the size of parts that are normalised first, and gated or, if ``summed``, added.
-    ``beside``: types and constants of what is finished beside the product.
+    ``beside``: types and constants of what is finished beside the product.  ``both``: two products are added,
+    the second one's rows after what is done to parts of them.
     """
     rows = fused.rows_at_once(rows, [of_type(k)["BLOCK"] if k in FORMS else 1 for k in kinds])
     parts, forms = parts_of(kinds, 6, rows)
+    weight, shift = "*fp32" if norm else None, "*fp32" if norm == "layer" else None
+    given = "*fp32", None, weight, shift, "fp32", STRIDE, "i32"
+    added = None if norm else ("*fp32", STRIDE)
+    before = (
+        ("*fp32", *((None, *["*fp32"] * 3) if summed else ("*fp32", None, None, None)), "fp32", "i32",
+         "i32", "i32", "fp32") if parts_of_rows else None
+    )  # fmt: skip
+    plain = norm, 4096 if norm else 0, groups_at_once(4096), 0, False, "", 1, 1
+    in_parts = *plain[:3], *PartNorm(parts_of_rows or 1, kind=gate).constants
+    operands = [(given[0], before, *given[2:])] * len(kinds)
+    if both:  # the first one takes rows as they are
+        operands[0] = given
     types = {
         "chosen": "*i32" if weighs else None, "times": "*fp32" if weighs == "input" else None,
-        "parts": tuple(parts), "x": "*fp32",
-        "before": (
-            ("*fp32", *((None, *["*fp32"] * 3) if summed else ("*fp32", None, None, None)), "fp32",
-             "i32", "i32", "i32", "fp32") if parts_of_rows else None
-        ),
-        "weight": "*fp32" if norm else None,
-        "shift": "*fp32" if norm == "layer" else None,
+        "parts": tuple((*of, operand, added) for of, operand in zip(parts, operands, strict=True)),
         "table": "*fp16" if "gelu_rounded" in (activation, gate) else None,
-        "residual": None if norm else "*fp32", "out": "*fp32", "room": "*i32", "float_room": "*fp32",
-        "factor": "fp32", "eps": "fp32", "beside": beside[0],
+        "out": "*fp32", "room": "*i32", "float_room": "*fp32", "factor": "fp32", "beside": beside[0],
     }  # fmt: skip
     fixed = {
-        "PARTS": Constants((PartNorm(parts_of_rows, kind=gate).constants if parts_of_rows else (),)),
-        "FORMS": Constants(tuple(forms)), "N_IN": 4096 if norm else 0, "NORM": norm, "ACTIVATION": activation,
+        "GIVEN": Constants(tuple([in_parts if of[1] else plain for of in operands])),
+        "FORMS": Constants(tuple(forms)), "ACTIVATION": activation, "SUMMED": both,
         "GATED": activation not in ("", "clamped"), "NATIVE": True, "T": rows, "R": width, "G": 512 // width,
-        "AHEAD": groups_at_once(4096), "BESIDE": beside[1], "SHAPE": beside[2],
+        "BESIDE": beside[1], "SHAPE": beside[2],
     }  # fmt: skip
     check(fused.fused_product, capability, types, fixed, maxnreg=REGISTERS)
 
@@ -162,6 +170,20 @@ def test_products_of_parts(
 ) -> None:
     norm = "rms" if summed else ""
     products(capability, kinds, rows, 8, norm, activation, parts_of_rows=size, summed=summed)
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+@pytest.mark.parametrize(
+    ("capability", "kinds"),
+    [
+        (80, ["Q4_K", "Q6_K"]),
+        (90, ["Q4_K", "Q4_K"]),
+        (120, ["BF16", "Q5_K"]),
+        (90, ["BF16", "BF16"]),
+    ],
+)
+def test_products_that_are_added(capability: int, kinds: list[str], rows: int) -> None:
+    products(capability, kinds, rows, 8, "", parts_of_rows=256, both=True)
 
 
 @pytest.mark.parametrize(("capability", "kind"), [(80, "Q4_K"), (90, "BF16"), (120, "Q8_0")])

@@ -257,6 +257,28 @@ def test_scans_of_heads(
         assert equal(ours, kept)
 
 
+@pytest.mark.parametrize("n", [16, 37])
+def test_scans_with_norms(n: int) -> None:
+    """B and C normalised within are those normalised before."""
+    batch, channels = batch_of("mixed"), 5
+    runs, t = runs_of(batch, True), len(batch.order)
+    rng = np.random.default_rng(n)
+    both = strided(numbers(rng, t, 2 * n, special=True)).view(t, 2, n)
+    weight, a, d = (
+        torch.from_numpy(numbers(rng, *of)) for of in ((2, n), (channels, n), (channels,))
+    )
+    u, dt, gate = (strided(numbers(rng, t, channels)) for _ in range(3))
+    before, within = (
+        torch.from_numpy(numbers(np.random.default_rng(1), ROWS, channels, n)) for _ in "ab"
+    )
+    b, c = norms.RowNorm("rms", weight, None, 1e-5)(both).unbind(1)
+    expected = recurrent.scan(u, dt, a, b, c, d, gate, before, runs)
+    b, c = both.unbind(1)
+    y = recurrent.scan(u, dt, a, b, c, d, gate, within, runs, normed=(weight, 1e-5))
+    assert equal(y, expected.numpy())
+    assert equal(within, before.numpy())
+
+
 @pytest.mark.parametrize("channels", [False, True])
 def test_delta_rules_with_their_rates(channels: bool) -> None:
     """Rates, and queries and keys of unit length, made within are those made before."""

@@ -28,6 +28,10 @@ USUAL: dict[str, tuple[Any, int, dict[str, Any]]] = {
         recurrent._scan, 4,
         {"STATE": 16, "DIM": 1, "SHARED": 8192, "BY_HEAD": False, "CHANNELS": 32, "bias": None},
     ),
+    "mamba with norms": (
+        recurrent._scan, 4,
+        {"STATE": 16, "DIM": 1, "SHARED": 8192, "BY_HEAD": False, "CHANNELS": 32, "bias": None},
+    ),
     "heads": (
         recurrent._scan, 4, {"STATE": 128, "DIM": 64, "SHARED": 8, "BY_HEAD": True, "CHANNELS": 16}
     ),
@@ -94,9 +98,12 @@ def instructions(name: str) -> list[str]:
             "runs": Runs(*numbers),
             "eps": "fp32",
             "unit_eps": "fp32",
+            "normed": ("*fp32", "fp32"),
             "least": "fp32",
         }
     )
+    if kernel is recurrent._scan and "norms" not in name:
+        constants = constants | {"normed": None}
     return compiled(kernel, types, warps, exact=False, **constants)
 
 

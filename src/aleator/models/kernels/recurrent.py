@@ -133,6 +133,7 @@ def scan(
     by_head: bool = False,
     bias: torch.Tensor | None = None,
     least: float = 0.0,
+    normed: tuple[torch.Tensor, float] | None = None,
 ) -> torch.Tensor:
     """The selective scan: h = decay h + b (dt u), y = fma(d, u, c . h) * silu(gate).
 
@@ -152,6 +153,7 @@ def scan(
         bias: [heads]: dt and decay are made of ``step`` and a ``rate`` [heads], see
             :func:`~aleator.models.kernels.recurrent_parts.time_step`; by each program again, so of few tokens.
         least: see there.
+        normed: weights [2, N] of RMS norms of b and c, and their eps; by each program again.
 
     Returns:
         float32 [T, C].
@@ -161,7 +163,7 @@ def scan(
     y = torch.empty((t, n), dtype=torch.float32, device=u.device)
     channels = _block(n, 32 if state <= 64 else 16)
     _scan[(triton.cdiv(n, channels), len(runs.sources))](
-        u, step, rate, b, c, d, gate, bias, kept, y, runs, u.stride(0), step.stride(0), rate.stride(0),
+        u, step, rate, b, c, d, gate, bias, normed, kept, y, runs, u.stride(0), step.stride(0), rate.stride(0),
         b.stride(0), c.stride(0), gate.stride(0), n, least, STATE=state, DIM=n // heads,
         SHARED=heads // (b.shape[1] // state), BY_HEAD=by_head, CHANNELS=channels,
         num_warps=4, **EXACT,
@@ -209,8 +211,8 @@ def _store(pointer, parts, mask, lanes, LENGTH: tl.constexpr):
 
 @triton.jit
 def _scan_inputs(
-    u, step, rate, b, c, gate, bias, runs, i, u_row, step_row, rate_row, b_row, c_row, gate_row, least,
-    channel, inside, head, group, lanes, STATE: tl.constexpr, BY_HEAD: tl.constexpr,
+    u, step, rate, b, c, gate, bias, normed, runs, i, u_row, step_row, rate_row, b_row, c_row, gate_row,
+    least, channel, inside, head, group, lanes, STATE: tl.constexpr, BY_HEAD: tl.constexpr,
 ):  # fmt: skip
     """Inputs of a token's step; loaded while the step before is computed."""
     t = tl.load(runs.order + i)
@@ -226,12 +228,15 @@ def _scan_inputs(
         decay = tl.load(rate + t * rate_row + head, mask=inside)
     bs = _load(b + t * b_row + group * STATE, inside, lanes, STATE)
     cs = _load(c + t * c_row + group * STATE, inside, lanes, STATE)
+    if normed is not None:
+        bs = _rms(bs, normed[0] + channel * 0, normed[1], inside, lanes, STATE)
+        cs = _rms(cs, normed[0] + channel * 0 + STATE, normed[1], inside, lanes, STATE)
     return t, tl.load(runs.stores + i), value, z, dt, decay, bs, cs
 
 
 @triton.jit
 def _scan(
-    u, step, rate, b, c, d, gate, bias, kept, y, runs,
+    u, step, rate, b, c, d, gate, bias, normed, kept, y, runs,
     u_row, step_row, rate_row, b_row, c_row, gate_row, n, least,
     STATE: tl.constexpr, DIM: tl.constexpr, SHARED: tl.constexpr, BY_HEAD: tl.constexpr,
     CHANNELS: tl.constexpr,
@@ -253,14 +258,14 @@ def _scan(
         h = _load(kept + source * (n * STATE) + channel * STATE, begun, lanes, STATE)
         tl.debug_barrier()  # the run may keep its state in the row that it reads
         ahead = _scan_inputs(
-            u, step, rate, b, c, gate, bias, runs, first, u_row, step_row, rate_row, b_row, c_row,
-            gate_row, least, channel, inside, head, group, lanes, STATE, BY_HEAD,
+            u, step, rate, b, c, gate, bias, normed, runs, first, u_row, step_row, rate_row, b_row,
+            c_row, gate_row, least, channel, inside, head, group, lanes, STATE, BY_HEAD,
         )  # fmt: skip
         for i in range(first, last):
             t, row, value, z, dt, decay, bs, cs = ahead
             ahead = _scan_inputs(
-                u, step, rate, b, c, gate, bias, runs, tl.minimum(i + 1, last - 1), u_row, step_row,
-                rate_row, b_row, c_row, gate_row, least, channel, inside, head, group, lanes, STATE,
+                u, step, rate, b, c, gate, bias, normed, runs, tl.minimum(i + 1, last - 1), u_row,
+                step_row, rate_row, b_row, c_row, gate_row, least, channel, inside, head, group, lanes, STATE,
                 BY_HEAD,
             )  # fmt: skip
             if not BY_HEAD:
@@ -324,12 +329,28 @@ def delta_rule(
 
 
 @triton.jit
-def _unit(parts, eps, SIZE: tl.constexpr):
-    """Rows in sixteens divided by their length, and by the root of SIZE."""
+def _squares(parts):
+    """The sums of squares of rows in sixteens."""
     total = tl.zeros_like(parts[0])
     for g in tl.static_range(len(parts)):
         total = tl.fma(parts[g], parts[g], total)
-    squares, made = _tree(total), ()
+    return _tree(total)
+
+
+@triton.jit
+def _rms(parts, weight, eps, inside, lanes, SIZE: tl.constexpr):
+    """Rows in sixteens after an RMS norm with weights at pointers ``weight``."""
+    squares, weights, made = _squares(parts), _load(weight, inside, lanes, SIZE), ()
+    factor = tl.div_rn(1.0, tl.sqrt_rn(tl.div_rn(squares, SIZE * 1.0) + eps))
+    for g in tl.static_range(len(parts)):
+        made += (parts[g] * factor[:, None, None, None, None] * weights[g],)
+    return made
+
+
+@triton.jit
+def _unit(parts, eps, SIZE: tl.constexpr):
+    """Rows in sixteens divided by their length, and by the root of SIZE."""
+    squares, made = _squares(parts), ()
     above = tl.zeros_like(squares) + 1.0
     if SIZE > 1:
         above = tl.div_rn(above, tl.sqrt_rn(tl.zeros_like(squares) + SIZE))
