@@ -142,11 +142,9 @@ class Block:
             y = self.ops.product(output, attended, gated)
             x, y = self.ffn.after(y, residual, self.ffn_norm)
             return self.ops.left(y, Residual(x, scale, second, whole))
-        factors = Factors(output, attended, gated)
+        x = self.ops.product(output, attended, gated, residual=residual)
         if self.beside is not None and scanned is not None:
-            x = self.ops.both(factors, self.beside.projected(scanned), residual)
-        else:
-            x = self.ops.product(*factors, residual=residual)
+            x = self.beside.projected(scanned, Residual(x, scale))
         if self.ffn is None:
             return x
         residual = Residual(x, scale, second, whole)
@@ -218,8 +216,7 @@ class LatentHeads:
         Keys that are the compressed numbers are before their norm, and queries before ``key_up``.
         """
         parts, config, t = self._parts, self._parts.config, x.shape[0]
-        q, low = self._products(x, norm)
-        ups = []
+        (q, low), ups = self._products(x, norm), []
         if parts.expand is not None:
             ups.append(Factors(parts.expand, low[:, : config.rank], self.norm))
         if parts.query_up is not None:

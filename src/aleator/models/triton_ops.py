@@ -14,6 +14,7 @@ from aleator.models.files.tensor_types import SCALED_TYPES, StoredTensor
 from aleator.models.kernels import norms, recurrent, recurrent_parts, routing
 from aleator.models.kernels.attention import attend
 from aleator.models.kernels.cells import side, store
+from aleator.models.kernels.floats import Work
 from aleator.models.kernels.fused import Operand, product_of_few
 from aleator.models.kernels.heads import Heads, finish, finishing, heads_of
 from aleator.models.kernels.mixture import mixed_products
@@ -165,31 +166,7 @@ class TritonOps(TorchOps):
 
     def each(self, listed: Sequence[Factors]) -> list[Tensor]:
         """See :class:`TorchOps`; two products of few rows take one launch, if each matrix has one type."""
-        made = self._pair(listed)
-        if made is None:
-            return super().each(listed)
-        return list(torch.split(made[0], made[1], -1))
-
-    def both(self, first: Factors, second: Factors, residual: Residual) -> Tensor:
-        """See :class:`TorchOps`; few rows take one launch, if each matrix has one type."""
-        made = self._pair((first, second), residual) if residual.norm is as_it_is else None
-        return super().both(first, second, residual) if made is None else made[0]
-
-    def _pair(
-        self, listed: Sequence[Factors], residual: Residual | None = None
-    ) -> tuple[Tensor, list[int]] | None:
-        """Two products side by side, or added, and their widths; None: they take more than one launch."""
-        parts = [part for of in listed for part in _parts_alone(of)]
-        if len(listed) != 2 or len(parts) < 2:
-            return None
-        (x, norm, before), second = (
-            Operand(of.x, _row_norm(of.norm), _part_norm(of.norm)) for of in listed
-        )
-        added, scale = (None, 1.0) if residual is None else (residual.x, residual.scale)
-        y = product_of_few(
-            parts, x, norm, "", False, added, scale, parts=before, second=second, summed=added is not None
-        )  # fmt: skip
-        return y, [part.n_out for part in parts]
+        return _two(listed) or super().each(listed)
 
     def add(self, y: Tensor, residual: Residual) -> Tensor:
         if isinstance(residual.norm, RowNorm) and residual.norm.kind == "rms":
@@ -347,8 +324,19 @@ class TritonOps(TorchOps):
         activated: bool = True,
         gates: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
-        kept, of = as_tensor(batch.states.conv[parts.index]), (parts.conv_weight, parts.conv_bias)
-        return recurrent.convolve(x, *of, kept, _own(batch).runs, activated, gates)
+        y, work = _convolving(x, parts, batch, activated, gates)
+        recurrent_parts.convolve_alone(work)
+        return y
+
+    def convolve_and_each(
+        self, x: Tensor, parts: Stateful[Linear, Tensor], batch: Pass, listed: Sequence[Factors]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """See :class:`TorchOps`; few rows take one launch where those of :meth:`each` do."""
+        y, work = _convolving(x, parts, batch, True, None)
+        made = _two(listed, beside=work)
+        if not made:
+            recurrent_parts.convolve_alone(work)
+        return y, made or super().each(listed)
 
     def scan(self, of: Scanned, parts: Spaces, batch: Pass) -> Tensor:
         kept, runs = as_tensor(batch.states.ssm[parts.index]), _own(batch).runs
@@ -387,11 +375,29 @@ def _part_norm(norm: Norm) -> PartNorm | None:
     return norm if isinstance(norm, PartNorm) else None
 
 
-def _parts_alone(of: Factors) -> list[Planes]:
-    """The only part of a matrix that few rows meet as they are; []: there is none."""
-    matrix = of.matrix
-    alone = isinstance(matrix, TritonLinear) and matrix.order is None and len(of.x) <= FEW
-    return matrix.parts if alone and len(matrix.parts) == 1 else []
+def _two(listed: Sequence[Factors], beside: Work | None = None) -> list[Tensor]:
+    """Two products of few rows in one launch; []: they take more."""
+    parts = [of.matrix.parts for of in listed if isinstance(of.matrix, TritonLinear)]
+    ordered = any(getattr(of.matrix, "order", None) is not None for of in listed)
+    if [len(each) for each in parts] != [1, 1] or ordered or len(listed[0].x) > FEW:
+        return []
+    matrices = [each[0] for each in parts]
+    (x, norm, before), second = (
+        Operand(of.x, _row_norm(of.norm), _part_norm(of.norm)) for of in listed
+    )
+    y = product_of_few(matrices, x, norm, parts=before, second=second, beside=beside)
+    return list(torch.split(y, [each.n_out for each in matrices], -1))
+
+
+def _convolving(
+    x: Tensor,
+    parts: Stateful[Linear, Tensor],
+    batch: Pass,
+    activated: bool,
+    gates: tuple[Tensor, Tensor] | None,
+) -> tuple[Tensor, Work]:
+    kept, of = as_tensor(batch.states.conv[parts.index]), (parts.conv_weight, parts.conv_bias)
+    return recurrent_parts.convolving(x, *of, kept, _own(batch).runs, activated, gates)
 
 
 def _own(batch: Pass) -> TritonPass:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
+from aleator.models.kernels.floats import Work
 from aleator.models.kernels.fused import product_of_few
-from aleator.models.kernels.heads import Finishing
 from aleator.models.kernels.planes import Planes, joined, stack
 from aleator.models.kernels.product import FEW, Rounded, product, read_rows, round_rows
 
@@ -34,12 +34,8 @@ class TritonLinear:
         return out
 
     def into(
-        self,
-        out: torch.Tensor,
-        x: torch.Tensor,
-        residual: torch.Tensor | None = None,
-        scale: float = 1.0,
-    ) -> None:
+        self, out: torch.Tensor, x: torch.Tensor, residual: torch.Tensor | None = None, scale: float = 1.0
+    ) -> None:  # fmt: skip
         """Write the product of many rows, or ``residual + scale * y``, to ``out``."""
         x = self.ordered(x)
         rounded: dict[int, torch.Tensor | Rounded] = {1: x.contiguous()}
@@ -105,7 +101,7 @@ class HeadMatrices:
         self.into(out, x)
         return out
 
-    def into(self, out: torch.Tensor, x: torch.Tensor, beside: Finishing | None = None) -> None:
+    def into(self, out: torch.Tensor, x: torch.Tensor, beside: Work | None = None) -> None:
         """Write the product of few rows to the first channels of ``out`` [T, H, at least n_out], contiguous.
 
         ``beside``: what the same launch finishes.

@@ -110,10 +110,11 @@ def products(
     the second one's rows after what is done to parts of them.
     """
     rows = fused.rows_at_once(rows, [of_type(k)["BLOCK"] if k in FORMS else 1 for k in kinds])
-    parts, forms = parts_of(kinds, 6, rows)
+    parts, forms = parts_of(kinds, 2, rows)
+    place = ("i32",) * 4
     weight, shift = "*fp32" if norm else None, "*fp32" if norm == "layer" else None
     given = "*fp32", None, weight, shift, "fp32", STRIDE, "i32"
-    added = None if norm else ("*fp32", STRIDE)
+    added = (None if norm else "*fp32", STRIDE)
     before = (
         ("*fp32", *((None, *["*fp32"] * 3) if summed else ("*fp32", None, None, None)), "fp32", "i32",
          "i32", "i32", "fp32") if parts_of_rows else None
@@ -125,7 +126,7 @@ def products(
         operands[0] = given
     types = {
         "chosen": "*i32" if weighs else None, "times": "*fp32" if weighs == "input" else None,
-        "parts": tuple((*of, operand, added) for of, operand in zip(parts, operands, strict=True)),
+        "parts": tuple((*of, place, operand, added) for of, operand in zip(parts, operands, strict=True)),
         "table": "*fp16" if "gelu_rounded" in (activation, gate) else None,
         "out": "*fp32", "room": "*i32", "float_room": "*fp32", "factor": "fp32", "beside": beside[0],
     }  # fmt: skip
@@ -234,8 +235,10 @@ def test_finished_heads(capability: int, kind: str, size: int, norm: str) -> Non
         ("*fp32", weight, bias, "fp32", *side, *["i32"] * 6, *["*fp32", "i32", "i32"] * 2)
         for side in ((None, None), (data, "*fp16"))
     )
-    types = {"arguments": (groups, "*fp32", "*i64", "*fp32", "i32")}
-    fixed = {"FORMS": Constants(forms), "SHAPE": Constants(((64, 64, False, False, 1),))}
+    types = {"arguments": (groups, "*fp32", "*i64", "*fp32", "i32"), "beside": None}
+    fixed = {
+        "FORMS": Constants(forms), "SHAPE": Constants(((64, 64, False, False, 1),)), "BESIDE": Constants(()),
+    }  # fmt: skip
     check(heads._finish, capability, types, fixed, num_warps=1)
 
 

@@ -15,6 +15,7 @@ pytest.importorskip("triton")
 from triton.backends import compiler
 
 from aleator.models.kernels import recurrent, recurrent_parts
+from aleator.models.kernels.floats import Constants
 from aleator.models.kernels.runs import Runs
 from tests.device.compiled import compiled, spills
 
@@ -57,15 +58,15 @@ USUAL: dict[str, tuple[Any, int, dict[str, Any]]] = {
     ),
     "few tokens": (
         recurrent._convolve, 4,
-        {"WIDTH": 4, "bias": None, "gates": None, "ACTIVATED": True, "TOKENS": 4, "CHANNELS": 64, "SLOTS": 4},
+        {"bias": None, "gates": None, "SHAPE": Constants(((4, True, 4, 64, 4),))},
     ),
     "between gates": (
         recurrent._convolve, 4,
-        {"WIDTH": 3, "bias": None, "ACTIVATED": False, "TOKENS": 4, "CHANNELS": 64, "SLOTS": 2},
+        {"bias": None, "SHAPE": Constants(((3, False, 4, 64, 2),))},
     ),
     "many tokens": (
         recurrent._convolve, 4,
-        {"WIDTH": 4, "gates": None, "ACTIVATED": True, "TOKENS": 16, "CHANNELS": 32, "SLOTS": 4},
+        {"gates": None, "SHAPE": Constants(((4, True, 16, 32, 4),))},
     ),
     "groups": (
         recurrent_parts._norm_parts, 8,

@@ -14,13 +14,13 @@ import triton
 import triton.language as tl
 
 from aleator.models.kernels import norms
-from aleator.models.kernels.floats import EXACT, Constants, sized
-from aleator.models.kernels.heads import Finishing, finish_heads
+from aleator.models.kernels.floats import EXACT, Constants, Work, sized
+from aleator.models.kernels.heads import finish_heads
 from aleator.models.kernels.planes import CHUNK, FORMS, Planes
 from aleator.models.kernels.product import FEW, TILE, forms_of, has_dp4a, words
 from aleator.models.kernels.product_sums import few_sums, finish, float_sums, places
 from aleator.models.kernels.ready import made_pairs, made_ready, parts_ready, prepared
-from aleator.models.kernels.recurrent_parts import PartNorm
+from aleator.models.kernels.recurrent_parts import PartNorm, convolved
 
 _TYPES = 2  # matrices per launch: more would not fit into registers
 _ROWS_OF_TWO = 2  # the most rows per program of two matrices with blocks: more would not fit either
@@ -66,9 +66,8 @@ def product_of_few(
     times: torch.Tensor | None = None,
     parts: PartNorm | None = None,
     out: torch.Tensor | None = None,
-    beside: Finishing | None = None,
+    beside: Work | None = None,
     second: Operand | None = None,
-    summed: bool = False,
 ) -> torch.Tensor:
     """Compute :func:`~aleator.models.kernels.product.product` and more for 1 to 16 rows in one launch.
 
@@ -85,9 +84,8 @@ def product_of_few(
         times: float32 [T, n_used], factors of the normalised row for each of them; None: 1.
         parts: what is done to parts of x before all else; None: nothing.
         out: where the result goes, whose rows are contiguous; None: a new tensor.
-        beside: heads that further programs finish meanwhile; None: none.
+        beside: what further programs do meanwhile; None: nothing.
         second: what the second matrix takes; None: what the first one does.
-        summed: the result is ``(residual + scale * y) + scale * z`` of the two matrices' y and z.
 
     Returns:
         float32 [T, n_out]; half as wide if gated, n_used times as wide for a stack.
@@ -98,7 +96,7 @@ def product_of_few(
         slots[0] = chosen.shape[1]
     each = list(zip(columns, slots, strict=True))
     if out is None:
-        wide = columns[0] if summed else sum(wide * k for wide, k in each)
+        wide = sum(wide * k for wide, k in each)
         out = torch.empty((n, wide), dtype=torch.float32, device=x.device)
     if not out.numel():
         return out
@@ -118,18 +116,13 @@ def product_of_few(
     n_in = max(m.n_in for m in matrices)
     length = max(min(triton.next_power_of_2(n_in // 32), 512 // width), 8)
     tiles, tall = [triton.cdiv(c * sides, width) for c in columns], triton.cdiv(n, rows)
-    at_all = tiles[0] if summed else sum(count * k for count, k in zip(tiles, slots, strict=True))
+    at_all = sum(count * k for count, k in zip(tiles, slots, strict=True))
     repeat = triton.cdiv(at_all * tall, PROGRAMS)
     programs = [triton.cdiv(count, repeat) for count in tiles]
     listed, column, first = [], 0, 0
-    added = None if residual is None else (residual, residual.stride(0))
     for m, count, (wide, k), of in zip(matrices, programs, each, operands, strict=True):
-        listed.append((*planes_of(m), column, first, count, k, of.arguments, added))
-        if summed:
-            added = out, out.stride(0)
-        else:
-            column, first = column + wide * k, first + count * k
-    first = first or programs[0]
+        listed.append((*planes_of(m), column, first, count, k, of.arguments))
+        column, first = column + wide * k, first + count * k
     # A program's own memory: rounded rows, sums of blocks, rows whose parts are normalised.
     blocks = [m.n_in // m.block for m in matrices if m.block > 1]
     least = any(m.block > 1 and FORMS[m.type].least for m in matrices)
@@ -145,11 +138,11 @@ def product_of_few(
     others = 0 if beside is None else triton.cdiv(beside.programs, tall)
     fused_product[(tall, first + others)](
         tuple(listed), norms.gelu_table(x.device) if "gelu_rounded" in (activation, *kinds) else None,
-        chosen, times, out, room, room.view(torch.float32),
+        residual, chosen, times, out, room, room.view(torch.float32),
         None if beside is None else (first, beside.arguments), 0 if beside is None else beside.n_tokens,
-        n, out.stride(0), scale, size, ints, ints + sums,
+        n, out.stride(0), 0 if residual is None else residual.stride(0), scale, size, ints, ints + sums,
         FORMS=forms_of(matrices, rows), GIVEN=Constants(tuple(of.constants for of in operands)),
-        ACTIVATION=activation, GATED=gated, NATIVE=has_dp4a(x), T=rows, R=width, G=length, SUMMED=summed,
+        ACTIVATION=activation, GATED=gated, NATIVE=has_dp4a(x), T=rows, R=width, G=length,
         BESIDE=Constants(()) if beside is None else beside.forms,
         SHAPE=Constants(()) if beside is None else beside.shape, maxnreg=norms.REGISTERS, **EXACT,
     )  # fmt: skip
@@ -175,7 +168,8 @@ def pair_words(matrices: Sequence[Planes]) -> int:
 
 @triton.jit
 def _of_matrix(
-    part, table, chosen, times, out, room, float_room, n_tokens, out_stride, factor, ints, ready,
+    part, table, residual, chosen, times, out, room, float_room, n_tokens, out_stride, residual_stride, factor,
+    ints, ready,
     FORMS: tl.constexpr, GIVEN: tl.constexpr, P: tl.constexpr, ACTIVATION: tl.constexpr,
     GATED: tl.constexpr, NATIVE: tl.constexpr, T: tl.constexpr, R: tl.constexpr, G: tl.constexpr,
 ):  # fmt: skip
@@ -183,23 +177,7 @@ def _of_matrix(
 
     With ``chosen`` T is 1, and the matrix is one of a stack.
     """
-    (
-        low,
-        high,
-        d,
-        m,
-        scale,
-        least,
-        bias,
-        n_out,
-        chunks,
-        column,
-        first,
-        programs,
-        slots,
-        given,
-        added,
-    ) = part
+    low, high, d, m, scale, least, bias, n_out, chunks, column, first, programs, slots, given = part
     x, before, weight, shift, eps, x_stride, n_in = given
     OF: tl.constexpr = 8 * P
     NORM: tl.constexpr = GIVEN[OF]
@@ -278,9 +256,6 @@ def _of_matrix(
         c = tile * WIDE + tl.arange(0, WIDE)
         there = (t_ < n_tokens)[:, None] & (c < width)[None, :]
         if ACTIVATION == "":
-            residual, residual_stride = None, 0
-            if added is not None:
-                residual, residual_stride = added
             finish(
                 y, out + column, out_stride, residual, residual_stride, factor, bias, t, row, there
             )
@@ -299,19 +274,19 @@ def _of_matrix(
 
 @triton.jit(do_not_specialize=["n_beside", "n_tokens", "factor"])
 def fused_product(
-    parts, table, chosen, times, out, room, float_room, beside, n_beside, n_tokens, out_stride, factor, size,
-    ints, ready,
+    parts, table, residual, chosen, times, out, room, float_room, beside, n_beside, n_tokens, out_stride,
+    residual_stride, factor, size, ints, ready,
     FORMS: tl.constexpr, GIVEN: tl.constexpr, ACTIVATION: tl.constexpr, GATED: tl.constexpr,
-    NATIVE: tl.constexpr, T: tl.constexpr, R: tl.constexpr, G: tl.constexpr, SUMMED: tl.constexpr,
-    BESIDE: tl.constexpr, SHAPE: tl.constexpr,
+    NATIVE: tl.constexpr, T: tl.constexpr, R: tl.constexpr, G: tl.constexpr, BESIDE: tl.constexpr,
+    SHAPE: tl.constexpr,
 ):  # fmt: skip
-    """Every program takes one of the matrices, see ``_of_matrix``; if SUMMED both, one after the other.
+    """Every program takes one of the matrices, see ``_of_matrix``.
 
-    ``parts``: for each the result of :func:`planes_of`, its column of the output, first program, number of
-    programs, how often they repeat (once for each chosen matrix of a stack), what :class:`Operand` has for
-    kernels, and what is added.  ``room`` and ``float_room`` are the same memory, ``size`` words per program:
+    ``parts``: for each the result of :func:`planes_of`; its column of the output, first program, number of
+    programs, and how often they repeat: once for each chosen matrix of a stack; and what :class:`Operand` has
+    for kernels.  ``room`` and ``float_room`` are the same memory, ``size`` words per program:
     first ``ints`` integers, then floats.  Rows whose parts are normalised are at ``ready``.  Programs from
-    ``beside[0]`` on finish heads of ``n_beside`` tokens.
+    ``beside[0]`` on do :class:`~aleator.models.kernels.floats.Work` of ``n_beside`` tokens.
     """
     number = tl.program_id(1)
     mine = (number.to(tl.int64) * tl.num_programs(0) + tl.program_id(0)) * size
@@ -319,14 +294,15 @@ def fused_product(
         first, programs = parts[p][10], parts[p][11] * parts[p][12]
         if (number >= first) & (number < first + programs):
             _of_matrix(
-                parts[p], table, chosen if p == 0 else None, times if p == 0 else None, out, room + mine,
-                float_room + mine, n_tokens, out_stride, factor, ints, ready,
+                parts[p], table, residual, chosen if p == 0 else None, times if p == 0 else None, out,
+                room + mine, float_room + mine, n_tokens, out_stride, residual_stride, factor, ints, ready,
                 FORMS, GIVEN, p, ACTIVATION, GATED, NATIVE, T, R, G,
             )  # fmt: skip
-        if SUMMED:
-            tl.debug_barrier()  # the next one adds to what this one has written
     if beside is not None:
         further = number - beside[0]
         if further >= 0:
             at = further * tl.num_programs(0) + tl.program_id(0)
-            finish_heads(beside[1], n_beside, at, BESIDE, SHAPE)
+            if len(BESIDE) > 0:
+                finish_heads(beside[1], n_beside, at, BESIDE, SHAPE)
+            else:
+                convolved(beside[1], at, SHAPE)

@@ -112,11 +112,6 @@ class TorchOps:
         """The :meth:`product` of each."""
         return [self.product(*of) for of in listed]
 
-    def both(self, first: Factors, second: Factors, residual: Residual) -> Tensor:
-        """``residual`` with the first product, and that sum with the second, by the same factor."""
-        x = self.product(*first, residual=residual)
-        return self.product(*second, residual=Residual(x, residual.scale))
-
     def activated(self, y: Tensor, gate: str, gated: bool) -> Tensor:
         """f(y) [..., n], or f(gate) * up [..., n / 2] from gate and up side by side."""
         if not gated:
@@ -345,6 +340,12 @@ class TorchOps:
         x = x if gates is None else gates[0] * x
         y = scans.convolve(x, *of, batch.states, parts.index, activated)
         return y if gates is None else gates[1] * y
+
+    def convolve_and_each(
+        self, x: Tensor, parts: Stateful[Linear, Tensor], batch: Pass, listed: Sequence[Factors]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The results of :meth:`convolve` and of :meth:`each`."""
+        return self.convolve(x, parts, batch), self.each(listed)
 
     def scan(self, of: Scanned, parts: Spaces, batch: Pass) -> Tensor:
         """The selective scan: ``(y + d u) * silu(gate)`` [T, D].

@@ -84,7 +84,7 @@ class HeadSpaceLayer(StatefulLayer[recurrent_parts.HeadSpace[Linear, torch.Tenso
         x = self.ops.summed(x)
         y = self.scanned(self.ops.product(self.parts.project, x, self.norm), batch)
         residual = Residual(_rows(x, rows), self.residual_scale)
-        return self.following(self.ops.product(*self.projected(_rows(y, rows)), residual=residual))
+        return self.following(self.projected(_rows(y, rows), residual))
 
     def scanned(self, projected: torch.Tensor, batch: Pass) -> torch.Tensor:
         """The scan [T, inner] of what the first product gives."""
@@ -97,14 +97,14 @@ class HeadSpaceLayer(StatefulLayer[recurrent_parts.HeadSpace[Linear, torch.Tenso
         both = values[:, inner:].view(len(values), 2, n)
         return ops.scan(Scanned(values[:, :inner], steps, both, gate), parts, batch)
 
-    def projected(self, y: torch.Tensor) -> Factors:
-        """What the layer's output is the product of, from the scan's result."""
+    def projected(self, y: torch.Tensor, residual: Residual) -> torch.Tensor:
+        """The scan's result normalised, projected and added."""
         parts = self.parts
         norm: Norm = as_it_is
         if parts.gated_norm is not None:
             size = y.shape[1] // parts.norm_groups
             norm = self.ops.part_norm(size, parts.gated_norm, self.eps)
-        return Factors(parts.output, y, norm)
+        return self.ops.product(parts.output, y, norm, residual=residual)
 
 
 class ShortConvolutionLayer(StatefulLayer[recurrent_parts.ShortConvolution[Linear, torch.Tensor]]):
@@ -134,8 +134,9 @@ class DeltaNetLayer(StatefulLayer[recurrent_parts.DeltaNet[Linear, torch.Tensor]
         qkv, gate, beta, decay = self.products(x, self.norm)
         if parts.gate_up is not None and parts.decay_up is not None:
             ups = Factors(parts.gate_up, gate), Factors(parts.decay_up, decay)
-            gate, decay = ops.each(ups)
-        qkv = ops.convolve(qkv.float(), parts, batch)
+            qkv, (gate, decay) = ops.convolve_and_each(qkv.float(), parts, batch, ups)
+        else:
+            qkv = ops.convolve(qkv.float(), parts, batch)
         qk, v = torch.split(qkv, [2 * net.keys, net.values], dim=1)
         v = v.view(t, net.n_heads, net.head_dim_v)
         y = ops.delta_scan(Deltas(qk, v, beta.float(), decay.float()), parts, batch)
