@@ -23,6 +23,7 @@ from aleator.models.kernels.floats import EXACT, Constants
 from aleator.models.kernels.norms import REGISTERS, groups_at_once
 from aleator.models.kernels.planes import FORMS
 from aleator.models.kernels.recurrent_parts import PartNorm
+from aleator.models.kernels.runs import Runs
 from tests.models.kernels.test_product_compiled import APPROXIMATE, of_type
 
 STRIDE = "i32, a multiple of 16"
@@ -100,39 +101,35 @@ def parts_of(kinds: list[str], numbers: int, rows: int = 1) -> tuple[list[Any], 
 def products(
     capability: int, kinds: list[str], rows: int, width: int, norm: str, activation: str = "",
     weighs: str = "", parts_of_rows: int = 0, summed: bool = False, gate: str = "silu",
-    beside: tuple[Any, Any, Any] = (None, Constants(()), Constants(())), both: bool = False,
+    beside: tuple[Any, Any, Any] = (None, Constants(()), Constants(())),
 ) -> None:  # fmt: skip
     """``weighs``: the first matrix is a stack; "input": its weights multiply what it takes.
 
     ``rows``: of which a program takes as many as the kernel's caller gives it.
     ``parts_of_rows``: the size of parts that are normalised first, and gated or, if ``summed``, added.
-    ``beside``: types and constants of what is finished beside the product.  ``both``: two products are added,
-    the second one's rows after what is done to parts of them.
+    ``beside``: types and constants of what is done beside the product.
     """
     rows = fused.rows_at_once(rows, [of_type(k)["BLOCK"] if k in FORMS else 1 for k in kinds])
-    parts, forms = parts_of(kinds, 2, rows)
-    place = ("i32",) * 4
-    weight, shift = "*fp32" if norm else None, "*fp32" if norm == "layer" else None
-    given = "*fp32", None, weight, shift, "fp32", STRIDE, "i32"
-    added = (None if norm else "*fp32", STRIDE)
+    parts, forms = parts_of(kinds, 6, rows)
     before = (
         ("*fp32", *((None, *["*fp32"] * 3) if summed else ("*fp32", None, None, None)), "fp32", "i32",
          "i32", "i32", "fp32") if parts_of_rows else None
     )  # fmt: skip
-    plain = norm, 4096 if norm else 0, groups_at_once(4096), 0, False, "", 1, 1
-    in_parts = *plain[:3], *PartNorm(parts_of_rows or 1, kind=gate).constants
-    operands = [(given[0], before, *given[2:])] * len(kinds)
-    if both:  # the first one takes rows as they are
-        operands[0] = given
+    weights = "*fp32" if norm else None, "*fp32" if norm == "layer" else None
+    operand = "*fp32", before, *weights, "fp32", STRIDE, "i32"
+    of_parts = (
+        PartNorm(parts_of_rows, kind=gate).constants if parts_of_rows else (0, False, "", 1, 1)
+    )
+    given = norm, 4096 if norm else 0, groups_at_once(4096), *of_parts
     types = {
         "chosen": "*i32" if weighs else None, "times": "*fp32" if weighs == "input" else None,
-        "parts": tuple((*of, place, operand, added) for of, operand in zip(parts, operands, strict=True)),
+        "parts": tuple((*each, operand) for each in parts),
         "table": "*fp16" if "gelu_rounded" in (activation, gate) else None,
-        "out": "*fp32", "room": "*i32", "float_room": "*fp32", "factor": "fp32", "beside": beside[0],
+        "residual": None if norm else "*fp32", "out": "*fp32", "room": "*i32", "float_room": "*fp32",
+        "factor": "fp32", "beside": beside[0],
     }  # fmt: skip
     fixed = {
-        "GIVEN": Constants(tuple([in_parts if of[1] else plain for of in operands])),
-        "FORMS": Constants(tuple(forms)), "ACTIVATION": activation, "SUMMED": both,
+        "FORMS": Constants(tuple(forms)), "GIVEN": Constants((given,) * len(kinds)), "ACTIVATION": activation,
         "GATED": activation not in ("", "clamped"), "NATIVE": True, "T": rows, "R": width, "G": 512 // width,
         "BESIDE": beside[1], "SHAPE": beside[2],
     }  # fmt: skip
@@ -173,18 +170,12 @@ def test_products_of_parts(
     products(capability, kinds, rows, 8, norm, activation, parts_of_rows=size, summed=summed)
 
 
-@pytest.mark.parametrize("rows", [1, 4])
-@pytest.mark.parametrize(
-    ("capability", "kinds"),
-    [
-        (80, ["Q4_K", "Q6_K"]),
-        (90, ["Q4_K", "Q4_K"]),
-        (120, ["BF16", "Q5_K"]),
-        (90, ["BF16", "BF16"]),
-    ],
-)
-def test_products_that_are_added(capability: int, kinds: list[str], rows: int) -> None:
-    products(capability, kinds, rows, 8, "", parts_of_rows=256, both=True)
+@pytest.mark.parametrize(("capability", "kind"), [(80, "Q4_K"), (90, "BF16"), (120, "Q8_0")])
+def test_convolutions_beside_products(capability: int, kind: str) -> None:
+    """Kimi-linear's: gates and decays are made of two inputs meanwhile."""
+    arguments = *["*fp32"] * 2, None, *["*fp32"] * 2, Runs(*["*i64"] * 5), None, STRIDE, "i32"
+    beside = ("i32", arguments), Constants(()), Constants(((4, True, 4, 64, 4),))
+    products(capability, [kind, kind], 4, 8, "", beside=beside)
 
 
 @pytest.mark.parametrize(("capability", "kind"), [(80, "Q4_K"), (90, "BF16"), (120, "Q8_0")])

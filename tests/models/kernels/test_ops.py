@@ -122,25 +122,23 @@ def test_few_rows_meet_matrices_by_their_types(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(
-    "kinds", [("Q8_0", "Q8_0"), ("F32", "Q4_0"), ("Q5_0", "BF16"), ("Q8_0", "F16", "F16")]
+    "kinds", [("Q8_0", "Q8_0"), ("F32", "Q4_0"), ("Q5_0", "BF16"), ("F16",), ("Q8_0", "F16", "F16")]
 )
 def test_products_of_two_inputs(kinds: tuple[str, ...]) -> None:
-    """Side by side, or added one after the other; the last matrix may have two types."""
-    wide, one = rows(FEW + 1, WIDE + 5, 2), linear(kinds[0])
-    other = linear(*kinds[1:], n_out=12 // len(kinds[1:]), seed=5)
-    x, gate = rows(FEW + 1, 32), rows(FEW + 1, WIDE, 8)
-    narrow = TritonLinear([matrix(kinds[0], 9, 32, False, 4)])
-    residual = rows(FEW + 1, 12, 6)
-    for n in COUNTS:
-        taken = Factors(narrow, x[:n]), Factors(other, wide[:n, :WIDE], NORM)
-        for got, of in zip(OPS.each(taken), taken, strict=True):
-            same(got, each(of.matrix, of.norm(of.x.contiguous())))
-        part = OPS.part_norm(16, vector(16, 3), 1e-5, gate[:n])
-        for first, second in ((NORM, part), (part, as_it_is)):
-            listed = Factors(one, wide[:n, :WIDE], first), Factors(other, gate[:n], second)
-            y, z = (each(of.matrix, of.norm(of.x.contiguous())) for of in listed)
-            made = OPS.both(*listed, Residual(residual[:n], 0.5))
-            same(made, residual[:n] + 0.5 * y + 0.5 * z)
+    """Of other widths; the last matrix may have two types, or an order, and there may be one."""
+    wide, narrow = rows(FEW + 1, WIDE + 5, 2)[:, :WIDE], rows(FEW + 1, 32)
+    one = TritonLinear([matrix(kinds[0], 9, 32, True, 4)])
+    other = [linear(*kinds[1:], seed=5, ordered=ordered) for ordered in (False, True)]
+    gates = OPS.part_norm(16, vector(16, 3), 1e-5, rows(FEW + 1, 32, 8))
+    layer = RowNorm("layer", vector(32, 5), vector(32, 6), 1e-4)
+    for norm in (as_it_is, gates, layer):
+        for n in (len(wide), *([] if norm is gates else [FEW])):
+            for second in other if kinds[1:] else [None]:
+                listed = [Factors(one, narrow[:n], norm)]
+                if second is not None:
+                    listed.append(Factors(second, wide[:n], NORM))
+                for got, of in zip(OPS.each(listed), listed, strict=True):
+                    same(got, each(of.matrix, of.norm(of.x.contiguous())))
 
 
 def test_matrices_chosen_for_tokens_and_heads() -> None:

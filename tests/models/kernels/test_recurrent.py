@@ -18,8 +18,11 @@ from decoder_numerics.blocks import Floats, fused
 
 from aleator.cache.pools.recurrent_rows import RecurrentBatch, Run
 from aleator.models.kernels import norms, recurrent, recurrent_parts
+from aleator.models.kernels.fused import Operand, product_of_few
+from aleator.models.kernels.product import product
 from aleator.models.kernels.recurrent_parts import PartNorm
 from aleator.models.kernels.runs import Runs, numbers_of
+from tests.models.kernels.test_fused import matrix
 
 pytestmark = pytest.mark.usefixtures("small_programs")
 ONE = np.float32(1)
@@ -114,6 +117,12 @@ def test_chains_have_no_row_in_common() -> None:
     assert numbers_of(empty, 2, 1).tolist() == [0] * 8 + [0, -1]
 
 
+def convolve(*given: Any) -> torch.Tensor:
+    y, work = recurrent_parts.convolving(*given)
+    recurrent_parts.convolve_alone(work)
+    return y
+
+
 @pytest.mark.parametrize(("name", "special", "channels", "width"), cases((70, 4), (5, 2), (16, 6)))
 def test_convolutions(name: str, special: bool, channels: int, width: int) -> None:
     batch = batch_of(name)
@@ -134,7 +143,7 @@ def test_convolutions(name: str, special: bool, channels: int, width: int) -> No
     kept = start.copy()
     expected = by_runs(batch, kept, step)
     ours = torch.from_numpy(start.copy())
-    y = recurrent.convolve(
+    y = convolve(
         strided(x),
         torch.from_numpy(weight),
         torch.from_numpy(bias) if biased else None,
@@ -155,10 +164,31 @@ def test_convolutions_between_gates() -> None:
     weight, bias = (torch.from_numpy(numbers(rng, *shape)) for shape in ((n, 4), (n,)))
     before = torch.from_numpy(numbers(rng, ROWS, n, 3, special=True))
     kept = before.clone()
-    expected = c * recurrent.convolve(b * x, weight, bias, before, runs, False)
-    y = recurrent.convolve(x, weight, bias, kept, runs, False, (b, c))
+    expected = c * convolve(b * x, weight, bias, before, runs, False)
+    y = convolve(x, weight, bias, kept, runs, False, (b, c))
     assert equal(y, expected.numpy())
     assert equal(kept, before.numpy())
+
+
+def test_convolutions_beside_products() -> None:
+    """What is convolved while other rows are multiplied."""
+    batch, n = batch_of("mixed"), 70
+    runs, rng = runs_of(batch, True), np.random.default_rng(7)
+    x, weight = (
+        strided(numbers(rng, len(batch.order), n, special=True)),
+        torch.from_numpy(numbers(rng, n, 4)),
+    )
+    before = torch.from_numpy(numbers(rng, ROWS, n, 3, special=True))
+    kept, of = before.clone(), (runs, True)
+    expected = convolve(x, weight, None, before, *of)
+    y, work = recurrent_parts.convolving(x, weight, None, kept, *of)
+    matrices = [matrix(kind, 9, 32, False) for kind in ("Q8_0", "BF16")]
+    one, other = (torch.from_numpy(numbers(rng, 5, 32)) for _ in range(2))
+    made = product_of_few(matrices, one, second=Operand(other), beside=work)
+    assert equal(y, expected.numpy())
+    assert equal(kept, before.numpy())
+    both = [product(of, rows).numpy() for of, rows in zip(matrices, (one, other), strict=True)]
+    assert equal(made, np.concatenate(both, 1))
 
 
 def test_of_minus_nothing_a_convolution_makes_nothing() -> None:
@@ -166,7 +196,7 @@ def test_of_minus_nothing_a_convolution_makes_nothing() -> None:
     x = torch.tensor([[-1e-30] * 3])
     runs = runs_of(batch_of("one"), False)
     weight = torch.tensor([[0.0, 1e-30]] * 3)
-    y = recurrent.convolve(x, weight, None, kept, runs, False)
+    y = convolve(x, weight, None, kept, runs, False)
     assert equal(y, np.zeros((1, 3), np.float32))
 
 

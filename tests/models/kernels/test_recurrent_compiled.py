@@ -57,15 +57,15 @@ USUAL: dict[str, tuple[Any, int, dict[str, Any]]] = {
         {"DIM": 128, "DIM_V": 128, "SHARED": 1, "TILED": False, "CHANNELS": True, "ROWS": 8},
     ),
     "few tokens": (
-        recurrent._convolve, 4,
+        recurrent_parts._convolve, 4,
         {"bias": None, "gates": None, "SHAPE": Constants(((4, True, 4, 64, 4),))},
     ),
     "between gates": (
-        recurrent._convolve, 4,
+        recurrent_parts._convolve, 4,
         {"bias": None, "SHAPE": Constants(((3, False, 4, 64, 2),))},
     ),
     "many tokens": (
-        recurrent._convolve, 4,
+        recurrent_parts._convolve, 4,
         {"gates": None, "SHAPE": Constants(((4, True, 16, 32, 4),))},
     ),
     "groups": (
@@ -91,6 +91,7 @@ USUAL: dict[str, tuple[Any, int, dict[str, Any]]] = {
 
 def instructions(name: str) -> list[str]:
     kernel, warps, constants = USUAL[name]
+    constants = {**constants}
     types: dict[str, Any] = {n: "*fp32" if n in POINTERS else "i32" for n in kernel.arg_names}
     numbers: Any = ["*i64"] * 5
     types.update(
@@ -103,8 +104,12 @@ def instructions(name: str) -> list[str]:
             "least": "fp32",
         }
     )
+    if kernel is recurrent_parts._convolve:
+        bias, gates = constants.pop("bias", "*fp32"), constants.pop("gates", types["gates"])
+        pair = "*fp32", "*fp32"
+        types["arguments"] = *pair, bias, *pair, types["runs"], gates, "i32", "i32"
     if kernel is recurrent._scan and "norms" not in name:
-        constants = constants | {"normed": None}
+        constants["normed"] = None
     return compiled(kernel, types, warps, exact=False, **constants)
 
 
