@@ -18,6 +18,7 @@ from aleator.models.kernels import recurrent, recurrent_parts
 from aleator.models.kernels.floats import Constants
 from aleator.models.kernels.runs import Runs
 from tests.device.compiled import compiled, spills
+from tests.models.kernels.test_fused_compiled import STRIDE, check
 
 POINTERS = [
     "x", "weight", "bias", "kept", "y", "u", "step", "rate", "b", "c", "d", "gate", "q", "k", "v", "beta",
@@ -56,18 +57,6 @@ USUAL: dict[str, tuple[Any, int, dict[str, Any]]] = {
         recurrent._delta_rule, 4,
         {"DIM": 128, "DIM_V": 128, "SHARED": 1, "TILED": False, "CHANNELS": True, "ROWS": 8},
     ),
-    "few tokens": (
-        recurrent_parts._convolve, 4,
-        {"bias": None, "gates": None, "SHAPE": Constants(((4, True, 4, 64, 4),))},
-    ),
-    "between gates": (
-        recurrent_parts._convolve, 4,
-        {"bias": None, "SHAPE": Constants(((3, False, 4, 64, 2),))},
-    ),
-    "many tokens": (
-        recurrent_parts._convolve, 4,
-        {"gates": None, "SHAPE": Constants(((4, True, 16, 32, 4),))},
-    ),
     "groups": (
         recurrent_parts._norm_parts, 8,
         {"queries": None, "WEIGHTS": 2, "gate": None, "GATE": "", "ROWS": 1, "BLOCK": 8192},
@@ -96,7 +85,6 @@ def instructions(name: str) -> list[str]:
     numbers: Any = ["*i64"] * 5
     types.update(
         {
-            "gates": ("*fp32", "*fp32"),
             "runs": Runs(*numbers),
             "eps": "fp32",
             "unit_eps": "fp32",
@@ -104,10 +92,6 @@ def instructions(name: str) -> list[str]:
             "least": "fp32",
         }
     )
-    if kernel is recurrent_parts._convolve:
-        bias, gates = constants.pop("bias", "*fp32"), constants.pop("gates", types["gates"])
-        pair = "*fp32", "*fp32"
-        types["arguments"] = *pair, bias, *pair, types["runs"], gates, "i32", "i32"
     if kernel is recurrent._scan and "norms" not in name:
         constants["normed"] = None
     return compiled(kernel, types, warps, exact=False, **constants)
@@ -121,8 +105,32 @@ def test_nothing_spills_or_is_approximated(name: str) -> None:
 
 
 @pytest.mark.parametrize("number", [80, 120])
-@pytest.mark.parametrize("name", ["mamba", "delta", "delta by channels", "few tokens"])
+@pytest.mark.parametrize("name", ["mamba", "delta", "delta by channels"])
 def test_other_gpus(name: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     real = compiler.GPUTarget
     monkeypatch.setattr(compiler, "GPUTarget", lambda kind, _, warp: real(kind, number, warp))
     assert spills(instructions(name)) == 0
+
+
+@pytest.mark.parametrize(
+    ("capability", "biased", "gated", "shape"),
+    [
+        (80, False, False, (4, True, 4, 64, 4)), (90, False, False, (4, True, 4, 64, 4)),
+        (120, False, False, (4, True, 4, 64, 4)), (90, False, True, (3, False, 4, 64, 2)),
+        (90, True, False, (4, True, 16, 32, 4)),
+    ],
+)  # fmt: skip
+def test_convolutions(capability: int, biased: bool, gated: bool, shape: tuple[Any, ...]) -> None:
+    """Of a few tokens, between gates, of many tokens."""
+    pair = "*fp32", "*fp32"
+    arguments = (
+        *pair,
+        "*fp32" if biased else None,
+        *pair,
+        ("*i64",) * 5,
+        pair if gated else None,
+        STRIDE,
+        "i32",
+    )
+    fixed = {"SHAPE": Constants((shape,))}
+    check(recurrent_parts._convolve, capability, {"arguments": arguments}, fixed, num_warps=4)

@@ -83,6 +83,7 @@ def _convolve(arguments, SHAPE: tl.constexpr):
 def convolved(arguments, number, SHAPE: tl.constexpr):
     """Program ``number`` of :func:`convolving`: some channels of a chain of runs."""
     x, weight, bias, kept, y, runs, gates, stride, n = arguments
+    chains, starts, sources, order, stores = runs
     WIDTH: tl.constexpr = SHAPE[0]
     TOKENS: tl.constexpr = SHAPE[2]
     CHANNELS: tl.constexpr = SHAPE[3]
@@ -94,9 +95,9 @@ def convolved(arguments, number, SHAPE: tl.constexpr):
     inside = channel < n
     slot = tl.arange(0, SLOTS)[None, None, :]
     chain = number // blocks
-    for run in range(tl.load(runs.chains + chain), tl.load(runs.chains + chain + 1)):
-        first, last = tl.load(runs.starts + run), tl.load(runs.starts + run + 1)
-        source = tl.load(runs.sources + run)
+    for run in range(tl.load(chains + chain), tl.load(chains + chain + 1)):
+        first, last = tl.load(starts + run), tl.load(starts + run + 1)
+        source = tl.load(sources + run)
         begun = tl.where(source < 0, -BEFORE, first)  # no index is as low
         history = kept + source * (n * BEFORE)
         for begin in range(first, last, TOKENS):
@@ -105,7 +106,7 @@ def convolved(arguments, number, SHAPE: tl.constexpr):
             total = tl.zeros((TOKENS, CHANNELS), tl.float32)
             for k in tl.static_range(WIDTH):
                 value = _values(
-                    x, gates, history, runs.order, at + (k - BEFORE), live, channel, inside, first, begun,
+                    x, gates, history, order, at + (k - BEFORE), live, channel, inside, first, begun,
                     stride, BEFORE,
                 )  # fmt: skip
                 w = tl.load(weight + channel * WIDTH + k, mask=inside)
@@ -116,16 +117,16 @@ def convolved(arguments, number, SHAPE: tl.constexpr):
             total = total + added
             if SHAPE[1]:
                 total = silu(total)
-            token = tl.load(runs.order + at, mask=live)
+            token = tl.load(order + at, mask=live)
             if gates is not None:
                 total = tl.load(gates[1] + token * stride + channel, mask=live & inside) * total
             tl.store(y + token * n + channel, total, mask=live & inside)
-            row = tl.load(runs.stores + i, mask=i < last, other=-1)
+            row = tl.load(stores + i, mask=i < last, other=-1)
             if tl.max(row, axis=0) >= 0:
                 rows = row[:, None, None]
                 wanted = (rows >= 0) & (slot < BEFORE)
                 latest = _values(
-                    x, gates, history, runs.order, i[:, None, None] + slot + (1 - BEFORE), wanted,
+                    x, gates, history, order, i[:, None, None] + slot + (1 - BEFORE), wanted,
                     channels, channels < n, first, begun, stride, BEFORE,
                 )  # fmt: skip
                 tl.debug_barrier()  # other threads may still read this row
