@@ -351,7 +351,8 @@ class TritonOps(TorchOps):
             if len(step) > FEW:  # so too
                 step, rate = recurrent_parts.time_step(step, bias, rate, least)
                 bias = None
-        given = of.u, step, rate, *both.unbind(1), parts.d, of.gate, kept, runs
+        b, c = both.unbind(1)
+        given = of.u, step, rate, b, c, parts.d, of.gate, kept, runs
         return recurrent.scan(*given, by_head, bias, least, normed)
 
     def delta_scan(self, of: Deltas, parts: DeltaNet[Linear, Tensor], batch: Pass) -> Tensor:

@@ -23,7 +23,6 @@ from aleator.models.kernels.floats import EXACT, Constants
 from aleator.models.kernels.norms import REGISTERS, groups_at_once
 from aleator.models.kernels.planes import FORMS
 from aleator.models.kernels.recurrent_parts import PartNorm
-from aleator.models.kernels.runs import Runs
 from tests.models.kernels.test_product_compiled import APPROXIMATE, of_type
 
 STRIDE = "i32, a multiple of 16"
@@ -173,7 +172,7 @@ def test_products_of_parts(
 @pytest.mark.parametrize(("capability", "kind"), [(80, "Q4_K"), (90, "BF16"), (120, "Q8_0")])
 def test_convolutions_beside_products(capability: int, kind: str) -> None:
     """Kimi-linear's: gates and decays are made of two inputs meanwhile."""
-    arguments = *["*fp32"] * 2, None, *["*fp32"] * 2, Runs(*["*i64"] * 5), None, STRIDE, "i32"
+    arguments = *["*fp32"] * 2, None, *["*fp32"] * 2, ("*i64",) * 5, None, STRIDE, "i32"
     beside = ("i32", arguments), Constants(()), Constants(((4, True, 4, 64, 4),))
     products(capability, [kind, kind], 4, 8, "", beside=beside)
 
