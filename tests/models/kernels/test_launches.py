@@ -101,8 +101,9 @@ def test_layers_are_few_launches(
         return computed
 
     monkeypatch.setattr(GridExecutor, "__call__", launched)
-    for kind in (Block, DeltaNetLayer, HeadSpaceLayer, MambaLayer):
-        monkeypatch.setattr(kind, "__call__", watched(kind.__call__))
+    layers: tuple[Any, ...] = Block, DeltaNetLayer, HeadSpaceLayer, MambaLayer
+    for each in layers:
+        monkeypatch.setattr(each, "__call__", watched(each.__call__))
     path = write_wide(tmp_path / "model.gguf", SPECS[name], kind)
     decoder = build_decoder(open_weights(path), form="triton")
     context = Context(decoder, n_ctx=64, n_ubatch=16, type_k=cache, type_v=cache, n_threads=1)

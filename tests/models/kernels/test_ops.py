@@ -91,7 +91,8 @@ def test_a_product_and_what_follows_it(kinds: tuple[str, ...], ordered: bool) ->
 @pytest.mark.parametrize("ordered", [False, True])
 def test_products_of_one_input(ordered: bool) -> None:
     listed = [linear("Q8_0"), linear("Q8_0", seed=3, ordered=ordered), linear("F16", n_out=5)]
-    x, norms_ = rows(FEW + 1, WIDE), (NORM, as_it_is)
+    x = rows(FEW + 1, WIDE)
+    norms_: Any = (NORM, as_it_is)
     right_ones = [[each(made, norm(x)) for made in listed] for norm in norms_]
     products = OPS.products(listed)
     for norm, expected in zip(norms_, right_ones, strict=True):
@@ -134,7 +135,7 @@ def test_products_of_two_inputs(kinds: tuple[str, ...]) -> None:
     for norm in (as_it_is, gates, layer):
         for n in (len(wide), *([] if norm is gates else [FEW])):
             for second in other if kinds[1:] else [None]:
-                listed = [Factors(one, narrow[:n], norm)]
+                listed: list[Any] = [Factors(one, narrow[:n], norm)]
                 if second is not None:
                     listed.append(Factors(second, wide[:n], NORM))
                 for got, of in zip(OPS.each(listed), listed, strict=True):
