@@ -29,7 +29,8 @@ pytestmark = [
 ]
 VIEWS = (
     "view", "empty", "slice", "select.int", "expand", "t.default", "transpose", "alias", "detach", "split",
-    "unsqueeze", "unbind", "as_strided", "permute", "chunk", "reshape", "lift_fresh", "to.d", "resolve", "flatten",
+    "unsqueeze", "unbind", "as_strided", "permute", "chunk", "reshape", "lift_fresh", "to.d", "resolve",
+    "flatten",
 )  # fmt: skip
 """What of PyTorch launches nothing; a reshape or conversion that copies shows as a copy too."""
 
