@@ -40,7 +40,7 @@ static inline __attribute__((always_inline)) void add_block(const LowRanks& of, 
 #pragma GCC unroll 4
   for (int t = 0; t < T; t++) sums[t] = load_within16(y + t * of.y_stride, first - at, n);
   for (int64_t j = 0; j < rank; j++, column += bytes) {
-    if (ahead) __builtin_prefetch(column + ahead, 0, 2);
+    if (ahead) ask_for_later(column + ahead);
     const v16 numbers = load16_as<Read>(column, 0);
 #pragma GCC unroll 4
     for (int t = 0; t < T; t++)

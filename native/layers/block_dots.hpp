@@ -204,11 +204,11 @@ struct FewTile {
   void ask(const uint8_t* row_at, int r, int64_t at) const {
     const uint8_t* later = lanes == 16 ? row_at + (asked.first - (w.data + row * w.row_bytes))
                                        : asked.first + r * asked.apart;
-    __builtin_prefetch(later + at, 0, 2);
+    ask_for_later(later + at);
   }
   // Asks for so many bytes of what comes later, `at` bytes on.
   void ask_in_order(int64_t at, int64_t bytes) const {
-    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(asked.first + at + i, 0, 3);
+    for (int64_t i = 0; i < bytes; i += 64) ask_onward(asked.first + at + i);
   }
   // Block b of row r; memory is asked for one of a later row.
   template <class B>
@@ -217,9 +217,9 @@ struct FewTile {
     const uint8_t* later = asked.first + r * asked.apart + b * bytes * asked.along;
     for (int64_t i = 0; i < bytes; i += 64) {
       if (asked.in_order())
-        __builtin_prefetch(later + i, 0, 3);
+        ask_onward(later + i);
       else
-        __builtin_prefetch(later + i, 0, 2);
+        ask_for_later(later + i);
     }
     return row_at + b * bytes;
   }

@@ -63,7 +63,7 @@ static void panel_times(const Panel& of, const float* x, int64_t x_stride, int64
   each_tile(tokens, [&](auto count, int64_t t, auto) {
     for (int64_t r = of.rows * t / tokens; r < of.rows * (t + count()) / tokens; r++)
       for (int64_t i = 0; i < Read::bytes(of.n); i += 64)
-        __builtin_prefetch(of.next + r * of.row_bytes + i, 0, 2);
+        ask_for_later(of.next + r * of.row_bytes + i);
     const float* const own = x + t * x_stride;
     for (int64_t r = 0; r < of.rows; r += tile_rows) {
       const float* const onward = own + (count() + r / tile_rows) * x_stride;

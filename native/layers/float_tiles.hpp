@@ -40,11 +40,10 @@ struct AskRows {
     for (int r = 0; r < R; r++) {
       const uint8_t* next = asked.first + r * asked.apart + asked.along * Read::bytes(i);
       if (T == 1 && asked.in_order())
-        __builtin_prefetch(next, 0, 3);
+        ask_onward(next);
       else
-        __builtin_prefetch(next, 0, 2);
-      if constexpr (Read::bytes(Read::step) > 64)
-        __builtin_prefetch(next + Read::bytes(Read::step) - 1, 0, 2);
+        ask_for_later(next);
+      if constexpr (Read::bytes(Read::step) > 64) ask_for_later(next + Read::bytes(Read::step) - 1);
     }
   }
 };
@@ -53,7 +52,7 @@ struct AskOnward {
   const uint8_t* next;
   template <class Read, int R, int T>
   void ask(int64_t i) const {
-    __builtin_prefetch(next + Read::bytes(i), 0, 3);
+    ask_onward(next + Read::bytes(i));
   }
 };
 // A part of these, as other tiles ask for the rest.
@@ -62,8 +61,8 @@ struct AskShare {
   int64_t along;  // bytes a step
   template <class Read, int R, int T>
   void ask(int64_t) {
-    __builtin_prefetch(next, 0, 2);
-    __builtin_prefetch(next + along / 2, 0, 2);
+    ask_for_later(next);
+    ask_for_later(next + along / 2);
     next += along;
   }
 };

@@ -11,6 +11,7 @@
 #endif
 
 #include "layers/stored.hpp"
+#include "simd/dispatch.hpp"
 #if defined(__wasm__)
 #include "wasm/constants.hpp"
 #endif
@@ -235,6 +236,11 @@ struct Asked {
   int64_t along = 1;
   bool in_order() const { return along > 1; }
 };
+// Asks for a line of memory that is read soon: in memory's own order, or of a later row.
+static inline void ask_onward(const uint8_t* p) {
+  asks_into_first_level ? __builtin_prefetch(p, 0, 3) : __builtin_prefetch(p, 0, 2);
+}
+static inline void ask_for_later(const uint8_t* p) { __builtin_prefetch(p, 0, 2); }
 constexpr int64_t most_in_order = 256 << 10, ahead_in_order = 12 << 10;  // bytes
 // What the tiles of a product ask for, with what their rows have in common: made once for all.
 class Asking {

@@ -79,8 +79,7 @@ static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t firs
       for (int r = 0; r < tile_rows; r++) {
         const uint8_t* p = rows + r * w.row_bytes;
         if (parts16 == 1)  // where tiles take too short a time to ask
-          for (int64_t i = 0; i < Read::bytes(n); i += 64)
-            __builtin_prefetch(p + 16 * w.row_bytes + i, 0, 2);
+          for (int64_t i = 0; i < Read::bytes(n); i += 64) ask_for_later(p + 16 * w.row_bytes + i);
         widen<Read>(p, n, wide[r]);
       }
       const int64_t all = Grouped<Read> ? (n + Read::step - 1) / Read::step * Read::step : n;

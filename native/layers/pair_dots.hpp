@@ -91,8 +91,8 @@ template <int T, bool looks>
         const uint8_t* const own = rows + r * w.row_bytes;
         v16 one[T][1];
         dots_of_rows<1, T, looks>(
-            own, 0, w.in, x, stride, [&](int64_t i) { __builtin_prefetch(own + onward + i, 0, 3); },
-            nullptr, one, least);
+            own, 0, w.in, x, stride, [&](int64_t i) { ask_onward(own + onward + i); }, nullptr, one,
+            least);
 #pragma GCC unroll 8
         for (int t = 0; t < T; t++) total[t][r] = one[t][0];
       }
@@ -103,7 +103,7 @@ template <int T, bool looks>
           [&](int64_t i) {
 #pragma GCC unroll 4
             for (int r = 0; r < tile_rows && looks; r++)
-              __builtin_prefetch(asked.first + r * asked.apart + asked.along * i, 0, 2);
+              ask_for_later(asked.first + r * asked.apart + asked.along * i);
           },
           nullptr, total, least);
     }
@@ -125,8 +125,8 @@ template <int T, bool looks>
       of.rows, of.row_bytes, of.n, x, stride,
       [&](int64_t) {
         if (next >= last) return;
-        __builtin_prefetch(next, 0, 2);
-        __builtin_prefetch(next + 64, 0, 2);
+        ask_for_later(next);
+        ask_for_later(next + 64);
         next += 128;
       },
       of.begins ? nullptr : waiting, total, least);

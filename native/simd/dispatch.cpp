@@ -5,7 +5,9 @@
 
 #include "layers/block_linear.hpp"
 
-#if defined(__aarch64__) && defined(__linux__)
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #endif
@@ -63,6 +65,20 @@ bool bfloat16_products() {
   static const bool has = detect_bfloat16();
   return has;
 }
+
+static bool detect_zen_5() {
+#if defined(__x86_64__)
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  __get_cpuid(0, &a, &b, &c, &d);
+  const bool amd = c == signature_AMD_ecx;
+  __get_cpuid(1, &a, &b, &c, &d);
+  return amd && (a >> 8 & 15) + (a >> 20 & 255) >= 26;
+#else
+  return false;
+#endif
+}
+
+const bool asks_into_first_level = detect_zen_5();
 
 bool isa_compiled() { return round_row_; }
 
