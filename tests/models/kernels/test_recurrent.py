@@ -170,10 +170,11 @@ def test_convolutions_between_gates() -> None:
     assert equal(kept, before.numpy())
 
 
-def test_convolutions_beside_products() -> None:
-    """What is convolved while other rows are multiplied."""
-    batch, n = batch_of("mixed"), 70
-    runs, rng = runs_of(batch, True), np.random.default_rng(7)
+@pytest.mark.parametrize(("name", "n", "multiplied"), [("mixed", 70, 5), ("in place", 5, 16)])
+def test_convolutions_beside_products(name: str, n: int, multiplied: int) -> None:
+    """What is convolved while other rows are multiplied; programs there are more than chains need."""
+    batch = batch_of(name)
+    runs, rng = runs_of(batch, n > 5), np.random.default_rng(7)
     x, weight = (
         strided(numbers(rng, len(batch.order), n, special=True)),
         torch.from_numpy(numbers(rng, n, 4)),
@@ -183,7 +184,7 @@ def test_convolutions_beside_products() -> None:
     expected = convolve(x, weight, None, before, *of)
     y, work = recurrent_parts.convolving(x, weight, None, kept, *of)
     matrices = [matrix(kind, 9, 32, False) for kind in ("Q8_0", "BF16")]
-    one, other = (torch.from_numpy(numbers(rng, 5, 32)) for _ in range(2))
+    one, other = (torch.from_numpy(numbers(rng, multiplied, 32)) for _ in range(2))
     made = product_of_few(matrices, one, second=Operand(other), beside=work)
     assert equal(y, expected.numpy())
     assert equal(kept, before.numpy())

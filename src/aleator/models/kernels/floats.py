@@ -48,7 +48,7 @@ class Work(NamedTuple):
     """What programs do that may be those of another launch: with forms finish heads, without convolve."""
 
     programs: int
-    n_tokens: int
+    count: int  # tokens whose heads are finished, or chains of runs to convolve
     arguments: tuple[Any, ...]
     forms: Constants  # of each group of heads
     shape: Constants  # of all

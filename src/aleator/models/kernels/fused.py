@@ -139,7 +139,7 @@ def product_of_few(
     fused_product[(tall, first + others)](
         tuple(listed), norms.gelu_table(x.device) if "gelu_rounded" in (activation, *kinds) else None,
         residual, chosen, times, out, room, room.view(torch.float32),
-        None if beside is None else (first, beside.arguments), 0 if beside is None else beside.n_tokens,
+        None if beside is None else (first, beside.arguments), 0 if beside is None else beside.count,
         n, out.stride(0), 0 if residual is None else residual.stride(0), scale, size, ints, ints + sums,
         FORMS=forms_of(matrices, rows), GIVEN=Constants(tuple(of.constants for of in operands)),
         ACTIVATION=activation, GATED=gated, NATIVE=has_dp4a(x), T=rows, R=width, G=length,
@@ -286,7 +286,7 @@ def fused_product(
     programs, and how often they repeat: once for each chosen matrix of a stack; and what :class:`Operand` has
     for kernels.  ``room`` and ``float_room`` are the same memory, ``size`` words per program:
     first ``ints`` integers, then floats.  Rows whose parts are normalised are at ``ready``.  Programs from
-    ``beside[0]`` on do :class:`~aleator.models.kernels.floats.Work` of ``n_beside`` tokens.
+    ``beside[0]`` on do :class:`~aleator.models.kernels.floats.Work`, whose count is ``n_beside``.
     """
     number = tl.program_id(1)
     mine = (number.to(tl.int64) * tl.num_programs(0) + tl.program_id(0)) * size
@@ -305,4 +305,4 @@ def fused_product(
             if len(BESIDE) > 0:
                 finish_heads(beside[1], n_beside, at, BESIDE, SHAPE)
             else:
-                convolved(beside[1], at, SHAPE)
+                convolved(beside[1], n_beside, at, SHAPE)

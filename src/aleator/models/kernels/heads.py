@@ -80,7 +80,7 @@ def finish(
     made = finishing(groups, angles, cells, norm_last, scales)
     if made is not None:
         _finish[(made.programs,)](
-            made.arguments, made.n_tokens, FORMS=made.forms, SHAPE=made.shape, num_warps=1, **EXACT
+            made.arguments, made.count, FORMS=made.forms, SHAPE=made.shape, num_warps=1, **EXACT
         )
 
 

@@ -50,13 +50,15 @@ def convolving(
     channels = at_once(n, max(4, min(64, 2048 // (tokens * slots))))
     arguments = x, weight, bias, kept, y, runs, gates, x.stride(0), n
     shape = Constants(((width, activated, tokens, channels, slots),))
-    programs = triton.cdiv(n, channels) * len(runs.sources)
-    return y, Work(programs, t, arguments, Constants(()), shape)
+    chains = len(runs.sources)
+    return y, Work(
+        triton.cdiv(n, channels) * chains, chains, arguments, Constants(()), shape
+    )
 
 
 def convolve_alone(work: Work) -> None:
     """Launch what :func:`convolving` has made."""
-    _convolve[(work.programs,)](work.arguments, SHAPE=work.shape, num_warps=4, **EXACT)
+    _convolve[(work.programs,)](work.arguments, work.count, SHAPE=work.shape, num_warps=4, **EXACT)
 
 
 @triton.jit
@@ -74,14 +76,14 @@ def _values(
     return tl.where(old, kept, value)
 
 
-@triton.jit
-def _convolve(arguments, SHAPE: tl.constexpr):
-    convolved(arguments, tl.program_id(0), SHAPE)
+@triton.jit(do_not_specialize=["n_chains"])
+def _convolve(arguments, n_chains, SHAPE: tl.constexpr):
+    convolved(arguments, n_chains, tl.program_id(0), SHAPE)
 
 
 @triton.jit
-def convolved(arguments, number, SHAPE: tl.constexpr):
-    """Program ``number`` of :func:`convolving`: some channels of a chain of runs."""
+def convolved(arguments, n_chains, number, SHAPE: tl.constexpr):
+    """Program ``number`` of :func:`convolving`: some channels of a chain of runs; none of further programs."""
     x, weight, bias, kept, y, runs, gates, stride, n = arguments
     chains, starts, sources, order, stores = runs
     WIDTH: tl.constexpr = SHAPE[0]
@@ -94,8 +96,8 @@ def convolved(arguments, number, SHAPE: tl.constexpr):
     channel, channels = own[None, :], own[None, :, None]
     inside = channel < n
     slot = tl.arange(0, SLOTS)[None, None, :]
-    chain = number // blocks
-    for run in range(tl.load(chains + chain), tl.load(chains + chain + 1)):
+    real, chain = number < blocks * n_chains, chains + number // blocks
+    for run in range(tl.load(chain, real, 0), tl.load(chain + 1, real, 0)):
         first, last = tl.load(starts + run), tl.load(starts + run + 1)
         source = tl.load(sources + run)
         begun = tl.where(source < 0, -BEFORE, first)  # no index is as low
