@@ -51,9 +51,7 @@ def convolving(
     arguments = x, weight, bias, kept, y, runs, gates, x.stride(0), n
     shape = Constants(((width, activated, tokens, channels, slots),))
     chains = len(runs.sources)
-    return y, Work(
-        triton.cdiv(n, channels) * chains, chains, arguments, Constants(()), shape
-    )
+    return y, Work(triton.cdiv(n, channels) * chains, chains, arguments, Constants(()), shape)
 
 
 def convolve_alone(work: Work) -> None:
