@@ -18,11 +18,8 @@ from decoder_numerics.blocks import Floats, fused
 
 from aleator.cache.pools.recurrent_rows import RecurrentBatch, Run
 from aleator.models.kernels import norms, recurrent, recurrent_parts
-from aleator.models.kernels.fused import Operand, product_of_few
-from aleator.models.kernels.product import product
 from aleator.models.kernels.recurrent_parts import PartNorm
 from aleator.models.kernels.runs import Runs, numbers_of
-from tests.models.kernels.test_fused import matrix
 
 pytestmark = pytest.mark.usefixtures("small_programs")
 ONE = np.float32(1)
@@ -168,28 +165,6 @@ def test_convolutions_between_gates() -> None:
     y = convolve(x, weight, bias, kept, runs, False, (b, c))
     assert equal(y, expected.numpy())
     assert equal(kept, before.numpy())
-
-
-@pytest.mark.parametrize(("name", "n", "multiplied"), [("mixed", 70, 5), ("in place", 5, 16)])
-def test_convolutions_beside_products(name: str, n: int, multiplied: int) -> None:
-    """What is convolved while other rows are multiplied; programs there are more than chains need."""
-    batch = batch_of(name)
-    runs, rng = runs_of(batch, n > 5), np.random.default_rng(7)
-    x, weight = (
-        strided(numbers(rng, len(batch.order), n, special=True)),
-        torch.from_numpy(numbers(rng, n, 4)),
-    )
-    before = torch.from_numpy(numbers(rng, ROWS, n, 3, special=True))
-    kept, of = before.clone(), (runs, True)
-    expected = convolve(x, weight, None, before, *of)
-    y, work = recurrent_parts.convolving(x, weight, None, kept, *of)
-    matrices = [matrix(kind, 9, 32, False) for kind in ("Q8_0", "BF16")]
-    one, other = (torch.from_numpy(numbers(rng, multiplied, 32)) for _ in range(2))
-    made = product_of_few(matrices, one, second=Operand(other), beside=work)
-    assert equal(y, expected.numpy())
-    assert equal(kept, before.numpy())
-    both = [product(of, rows).numpy() for of, rows in zip(matrices, (one, other), strict=True)]
-    assert equal(made, np.concatenate(both, 1))
 
 
 def test_of_minus_nothing_a_convolution_makes_nothing() -> None:
