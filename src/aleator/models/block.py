@@ -13,7 +13,7 @@ from aleator.models.layers.feed_forward import Dense, DenseAndExperts, feed_forw
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import Norm, as_it_is
-from aleator.models.layers.operands import Activations, Attending, Residual
+from aleator.models.layers.operands import Activations, Attending, Factors, Residual
 from aleator.models.layers.ops import TorchOps
 from aleator.models.layers.parts import Attention, Latent
 from aleator.models.layers.passes import Pass
@@ -91,6 +91,8 @@ class Block:
         self.post_norms = norm(kind, first, eps), norm(kind, second, eps)
         self.ffn = None if parts.ffn is None else feed_forward(parts.ffn, self.ops, eps)
         self.beside = beside
+        if beside is not None and parts.qkv is not None:
+            self.products = self.ops.products([parts.qkv, beside.parts.project])
 
     def with_rotaries(self, rotaries: Mapping[tuple[torch.device, bool], Rotary]) -> Block:
         """The layer with other rotations: ``rotaries`` by device and whether the layer has a window."""
@@ -165,8 +167,8 @@ class Block:
         elif self.beside is None:
             x, qkv = self.ops.taken(x, parts.qkv, self.attn_norm)
         else:
-            x, matrices = self.ops.summed(x), [parts.qkv, self.beside.parts.project]
-            qkv, projected = self.ops.products(matrices, x, self.attn_norm)
+            x = self.ops.summed(x)
+            qkv, projected = self.products(x, self.attn_norm)
         t = x.shape[0]
         n_q = parts.n_heads * parts.head_dim * (2 if parts.gated else 1)
         n_kv = parts.n_kv_heads if parts.stores else 0
@@ -201,6 +203,7 @@ class LatentHeads:
         self, parts: Latent[Linear, torch.Tensor], n_heads: int, eps: float, ops: TorchOps
     ) -> None:
         self._parts, self._n_heads, self._ops = parts, n_heads, ops
+        self._products = ops.products([parts.query, parts.compress])
         self._query_norm = ops.norm("rms", parts.query_norm, eps)
         self.norm = ops.norm("rms", parts.norm, eps)
         self.key_up = ops.each_head(parts.key_up) if parts.config.compressed else None
@@ -213,17 +216,19 @@ class LatentHeads:
         Keys that are the compressed numbers are before their norm, and queries before ``key_up``.
         """
         parts, config, t = self._parts, self._parts.config, x.shape[0]
-        q, low = self._ops.products([parts.query, parts.compress], x, norm)
+        (q, low), ups = self._products(x, norm), []
+        if parts.expand is not None:
+            ups.append(Factors(parts.expand, low[:, : config.rank], self.norm))
         if parts.query_up is not None:
-            q = self._ops.product(parts.query_up, q, self._query_norm)
+            ups.append(Factors(parts.query_up, q, self._query_norm))
+        made = self._ops.each(ups)
+        q = q if parts.query_up is None else made.pop()
         q = q.view(t, self._n_heads, config.head_dim)
         plain = config.head_dim - parts.rotated
         if parts.expand is None:
             key = low[:, None]
             return (q[:, :, :plain], q[:, :, plain:]), (key,), (key[:, :, :0],)
-        both = self._ops.product(parts.expand, low[:, : config.rank], self.norm).view(
-            t, self._n_heads, plain + config.head_dim_v
-        )
+        both = made[0].view(t, self._n_heads, plain + config.head_dim_v)
         shared = low[:, None, config.rank :].expand(t, self._n_heads, parts.rotated)
         return (q,), (both[:, :, :plain], shared), (both[:, :, plain:],)
 

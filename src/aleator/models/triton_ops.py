@@ -14,12 +14,13 @@ from aleator.models.files.tensor_types import SCALED_TYPES, StoredTensor
 from aleator.models.kernels import norms, recurrent, recurrent_parts, routing
 from aleator.models.kernels.attention import attend
 from aleator.models.kernels.cells import side, store
-from aleator.models.kernels.fused import product_of_few
+from aleator.models.kernels.floats import Work
+from aleator.models.kernels.fused import Operand, product_of_few
 from aleator.models.kernels.heads import Heads, finish, finishing, heads_of
 from aleator.models.kernels.mixture import mixed_products
 from aleator.models.kernels.norms import RowNorm
-from aleator.models.kernels.planes import Planes, joined, planes
-from aleator.models.kernels.product import FEW, Rounded, product, read_rows, round_rows
+from aleator.models.kernels.planes import Planes, planes, together
+from aleator.models.kernels.product import FEW
 from aleator.models.kernels.recurrent_parts import PartNorm
 from aleator.models.kernels.rotation import rotate
 from aleator.models.layers.layer import LayerWeights
@@ -31,7 +32,9 @@ from aleator.models.layers.operands import (
     Attending,
     Chosen,
     EachHead,
+    Factors,
     Mixed,
+    Products,
     Residual,
     Routed,
     Router,
@@ -43,62 +46,13 @@ from aleator.models.layers.recurrent_parts import HeadSpace
 from aleator.models.layers.rotary import Rotary
 from aleator.models.layers.scans import Deltas, Scanned
 from aleator.models.triton_inputs import TritonPass
-from aleator.models.triton_stacks import HeadMatrices, Stacked
+from aleator.models.triton_stacks import HeadMatrices, Stacked, TritonEmbedding, TritonLinear
 
 if TYPE_CHECKING:
     from aleator.models.config import ExpertsConfig
     from aleator.models.layers.ops import Spaces
     from aleator.models.layers.parts import Mixture
     from aleator.models.layers.recurrent_parts import DeltaNet, Stateful
-
-
-class TritonLinear:
-    """One or more stored matrices with the same input, their outputs side by side.
-
-    ``order``: the element of x that each of their columns meets, int64 [n_in]; None: its own.
-    """
-
-    def __init__(self, parts: Sequence[Planes], order: Tensor | None = None) -> None:
-        self.parts, self.order = joined(parts), order
-
-    def ordered(self, x: Tensor) -> Tensor:
-        """The elements of x as the columns meet them."""
-        return x if self.order is None else x.index_select(1, self.order)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """[T, n_in] -> [T, sum of n_outs]."""
-        if len(x) <= FEW:
-            return product_of_few(self.parts, self.ordered(x))
-        out = torch.empty(len(x), sum(part.n_out for part in self.parts), device=x.device)
-        self.into(out, x)
-        return out
-
-    def into(
-        self,
-        out: Tensor,
-        x: Tensor,
-        residual: Tensor | None = None,
-        scale: float = 1.0,
-    ) -> None:
-        """Write the product of many rows, or ``residual + scale * y``, to ``out``."""
-        x = self.ordered(x)
-        rounded: dict[int, Tensor | Rounded] = {1: x.contiguous()}
-        columns = torch.split(out, [part.n_out for part in self.parts], -1)
-        for part, to in zip(self.parts, columns, strict=True):
-            if part.block not in rounded:
-                rounded[part.block] = round_rows(x, part.block)
-            product(part, rounded[part.block], to, residual, scale)
-
-
-class TritonEmbedding:
-    """Rows of a stored matrix [n_vocab, n_embd]."""
-
-    def __init__(self, rows: Planes) -> None:
-        self.rows = rows
-
-    def __call__(self, ids: Tensor) -> Tensor:
-        """int64 [T] -> float32 [T, n_embd]; the ids have been checked."""
-        return read_rows(self.rows, ids)
 
 
 class TritonOps(TorchOps):
@@ -133,8 +87,7 @@ class TritonOps(TorchOps):
         if len(x) <= FEW:
             if matrix.order is not None:
                 x, norm = matrix.ordered(norm(x)), as_it_is
-            parts = norm if isinstance(norm, PartNorm) else None
-            y = self._of_few(matrix, x, norm, gate, gated, after, parts)
+            y = self._of_few(matrix, x, norm, gate, gated, after, _part_norm(norm))
         elif after is not None:
             y = torch.empty_like(after.x)
             matrix.into(y, norm(x), after.x, after.scale)
@@ -194,21 +147,26 @@ class TritonOps(TorchOps):
         few = len(y) <= FEW and isinstance(residual.norm, RowNorm)
         return Sum(y, residual) if few else self.add(y, residual)
 
-    def products(self, matrices: Sequence[Linear], x: Tensor, norm: Norm) -> list[Tensor]:
-        """See :class:`TorchOps`; few rows take one launch for every two products, if each has one type."""
+    def products(self, matrices: Sequence[Linear]) -> Products:
+        """See :class:`TorchOps`; few rows take one launch for every two types of matrices."""
         stored = [each for each in matrices if isinstance(each, TritonLinear)]
-        ordered = any(each.order is not None for each in stored)
-        if len(x) > FEW or len(stored) < len(matrices) or ordered:
-            return super().products(matrices, x, norm)
-        made: list[Tensor] = []
-        for i in range(0, len(stored), 2):
-            pair = stored[i : i + 2]
-            if sum(len(each.parts) for each in pair) > 2:
-                made += [self.product(each, x, norm) for each in pair]
-                continue
-            y = product_of_few([part for each in pair for part in each.parts], x, _row_norm(norm))
-            made += torch.split(y, [sum(part.n_out for part in each.parts) for each in pair], -1)
+        if len(stored) < len(matrices) or any(each.order is not None for each in stored):
+            return super().products(matrices)
+        order = together([each.parts for each in stored])
+        widths = [sum(part.n_out for part in stored[i].parts) for i in order]
+        whole = TritonLinear([part for i in order for part in stored[i].parts])
+        for each in stored:  # they are in the whole now
+            each.parts.clear()
+
+        def made(x: Tensor, norm: Norm) -> list[Tensor]:
+            columns = torch.split(self.product(whole, x, norm), widths, -1)
+            return [columns[order.index(i)] for i in range(len(order))]
+
         return made
+
+    def each(self, listed: Sequence[Factors]) -> list[Tensor]:
+        """See :class:`TorchOps`; two products of few rows take one launch, if each matrix has one type."""
+        return _two(listed) or super().each(listed)
 
     def add(self, y: Tensor, residual: Residual) -> Tensor:
         if isinstance(residual.norm, RowNorm) and residual.norm.kind == "rms":
@@ -366,19 +324,36 @@ class TritonOps(TorchOps):
         activated: bool = True,
         gates: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
-        kept, of = as_tensor(batch.states.conv[parts.index]), (parts.conv_weight, parts.conv_bias)
-        return recurrent.convolve(x, *of, kept, _own(batch).runs, activated, gates)
+        y, work = _convolving(x, parts, batch, activated, gates)
+        recurrent_parts.convolve_alone(work)
+        return y
+
+    def convolve_and_each(
+        self, x: Tensor, parts: Stateful[Linear, Tensor], batch: Pass, listed: Sequence[Factors]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """See :class:`TorchOps`; few rows take one launch where those of :meth:`each` do."""
+        y, work = _convolving(x, parts, batch, True, None)
+        made = _two(listed, beside=work)
+        if not made:
+            recurrent_parts.convolve_alone(work)
+        return y, made or super().each(listed)
 
     def scan(self, of: Scanned, parts: Spaces, batch: Pass) -> Tensor:
         kept, runs = as_tensor(batch.states.ssm[parts.index]), _own(batch).runs
         step, rate, bias, least, by_head = of.steps, parts.a, None, 0.0, False
+        both, norm, normed = of.both, _row_norm(of.norm), None
+        if norm is not None and norm.weight is not None and len(both) <= FEW:
+            normed = norm.weight, norm.eps
+        else:  # each program would make them again
+            both = of.norm(both)
         if isinstance(parts, HeadSpace):
             by_head, bias, least = True, parts.time_bias, parts.ssm.least_step
-            if len(step) > FEW:  # each program would make them again
+            if len(step) > FEW:  # so too
                 step, rate = recurrent_parts.time_step(step, bias, rate, least)
                 bias = None
-        given = of.u, step, rate, of.b, of.c, parts.d, of.gate, kept, runs
-        return recurrent.scan(*given, by_head, bias, least)
+        b, c = both.unbind(1)
+        given = of.u, step, rate, b, c, parts.d, of.gate, kept, runs
+        return recurrent.scan(*given, by_head, bias, least, normed)
 
     def delta_scan(self, of: Deltas, parts: DeltaNet[Linear, Tensor], batch: Pass) -> Tensor:
         kept, runs = as_tensor(batch.states.ssm[parts.index]), _own(batch).runs
@@ -395,6 +370,35 @@ class TritonOps(TorchOps):
 def _row_norm(norm: Norm) -> RowNorm | None:
     """The norm in the form that kernels take; None: there is none."""
     return norm if isinstance(norm, RowNorm) else None
+
+
+def _part_norm(norm: Norm) -> PartNorm | None:
+    return norm if isinstance(norm, PartNorm) else None
+
+
+def _two(listed: Sequence[Factors], beside: Work | None = None) -> list[Tensor]:
+    """Two products of few rows in one launch; []: they take more."""
+    parts = [of.matrix.parts for of in listed if isinstance(of.matrix, TritonLinear)]
+    ordered = any(getattr(of.matrix, "order", None) is not None for of in listed)
+    if [len(each) for each in parts] != [1, 1] or ordered or len(listed[0].x) > FEW:
+        return []
+    matrices = [each[0] for each in parts]
+    (x, norm, before), second = (
+        Operand(of.x, _row_norm(of.norm), _part_norm(of.norm)) for of in listed
+    )
+    y = product_of_few(matrices, x, norm, parts=before, second=second, beside=beside)
+    return list(torch.split(y, [each.n_out for each in matrices], -1))
+
+
+def _convolving(
+    x: Tensor,
+    parts: Stateful[Linear, Tensor],
+    batch: Pass,
+    activated: bool,
+    gates: tuple[Tensor, Tensor] | None,
+) -> tuple[Tensor, Work]:
+    kept, of = as_tensor(batch.states.conv[parts.index]), (parts.conv_weight, parts.conv_bias)
+    return recurrent_parts.convolving(x, *of, kept, _own(batch).runs, activated, gates)
 
 
 def _own(batch: Pass) -> TritonPass:

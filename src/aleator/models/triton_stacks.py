@@ -1,4 +1,4 @@
-"""Matrices of one shape, of experts or of heads, in Triton's kernels."""
+"""Matrices in Triton's kernels: alone, or many of one shape, of experts or of heads."""
 
 from __future__ import annotations
 
@@ -6,10 +6,55 @@ from collections.abc import Sequence
 
 import torch
 
+from aleator.models.kernels.floats import Work
 from aleator.models.kernels.fused import product_of_few
-from aleator.models.kernels.heads import Finishing
-from aleator.models.kernels.planes import Planes, stack
-from aleator.models.kernels.product import FEW, product
+from aleator.models.kernels.planes import Planes, joined, stack
+from aleator.models.kernels.product import FEW, Rounded, product, read_rows, round_rows
+
+
+class TritonLinear:
+    """One or more stored matrices with the same input, their outputs side by side.
+
+    ``order``: the element of x that each of their columns meets, int64 [n_in]; None: its own.
+    """
+
+    def __init__(self, parts: Sequence[Planes], order: torch.Tensor | None = None) -> None:
+        self.parts, self.order = joined(parts), order
+
+    def ordered(self, x: torch.Tensor) -> torch.Tensor:
+        """The elements of x as the columns meet them."""
+        return x if self.order is None else x.index_select(1, self.order)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """[T, n_in] -> [T, sum of n_outs]."""
+        if len(x) <= FEW:
+            return product_of_few(self.parts, self.ordered(x))
+        out = torch.empty(len(x), sum(part.n_out for part in self.parts), device=x.device)
+        self.into(out, x)
+        return out
+
+    def into(
+        self, out: torch.Tensor, x: torch.Tensor, residual: torch.Tensor | None = None, scale: float = 1.0
+    ) -> None:  # fmt: skip
+        """Write the product of many rows, or ``residual + scale * y``, to ``out``."""
+        x = self.ordered(x)
+        rounded: dict[int, torch.Tensor | Rounded] = {1: x.contiguous()}
+        columns = torch.split(out, [part.n_out for part in self.parts], -1)
+        for part, to in zip(self.parts, columns, strict=True):
+            if part.block not in rounded:
+                rounded[part.block] = round_rows(x, part.block)
+            product(part, rounded[part.block], to, residual, scale)
+
+
+class TritonEmbedding:
+    """Rows of a stored matrix [n_vocab, n_embd]."""
+
+    def __init__(self, rows: Planes) -> None:
+        self.rows = rows
+
+    def __call__(self, ids: torch.Tensor) -> torch.Tensor:
+        """int64 [T] -> float32 [T, n_embd]; the ids have been checked."""
+        return read_rows(self.rows, ids)
 
 
 class Stacked:
@@ -56,7 +101,7 @@ class HeadMatrices:
         self.into(out, x)
         return out
 
-    def into(self, out: torch.Tensor, x: torch.Tensor, beside: Finishing | None = None) -> None:
+    def into(self, out: torch.Tensor, x: torch.Tensor, beside: Work | None = None) -> None:
         """Write the product of few rows to the first channels of ``out`` [T, H, at least n_out], contiguous.
 
         ``beside``: what the same launch finishes.

@@ -79,6 +79,9 @@ def shown(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
+RUNS = Runs(*(of(n, dtype=torch.int64) for n in (5, 5, 4, 70, 70)))
+
+
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch, small_programs: None) -> list[str]:
     """What is launched from now on; nothing runs."""
@@ -139,6 +142,13 @@ def test_launches_of_few(launched: list[str]) -> None:
     fused.product_of_few(
         [matrix("Q4_0", 40, 96)], of(2, 96), None, "", False, of(2, 50)[:, :40], 0.25
     )
+    _, work = recurrent_parts.convolving(of(3, 90), of(90, 4), None, of(6, 90, 3), RUNS, True)
+    for second in (
+        fused.Operand(of(3, 96)),
+        fused.Operand(of(3, 96), norms.RowNorm("rms", of(96), None, 1e-5)),
+    ):
+        two = [matrix("Q8_0", 40, 64), matrix("BF16", 30, 96)]
+        fused.product_of_few(two, of(3, 70)[:, :64], second=second, beside=work)
     for shared in (False, True):
         stacks = [stack([matrix(kind, 42, 512)] * 4) for kind in ("Q4_K", "F16")]
         for own, down in zip(
@@ -270,12 +280,14 @@ def test_launches_of_rows(launched: list[str]) -> None:
     assert differences("launches_of_rows", launched) == []
 
 
+def convolve(*given: Any) -> None:
+    recurrent_parts.convolve_alone(recurrent_parts.convolving(*given)[1])
+
+
 def test_launches_of_states(launched: list[str]) -> None:
-    runs = Runs(*(of(n, dtype=torch.int64) for n in (5, 5, 4, 70, 70)))
+    runs = RUNS
     for t, width in ((64, 4), (65, 4), (9, 2), (9, 6), (9, 33)):
-        recurrent.convolve(
-            of(t, 110)[:, :100], of(100, width), of(100), of(6, 100, width - 1), runs, True
-        )
+        convolve(of(t, 110)[:, :100], of(100, width), of(100), of(6, 100, width - 1), runs, True)
     for state in (16, 64, 65, 256):
         more = of(9, 8), of(9, 8), of(9, 2 * state), of(9, 2 * state), of(8)
         recurrent.scan(of(9, 40), *more, of(9, 50)[:, :40], of(6, 40, state), runs, True)
@@ -292,9 +304,11 @@ def test_launches_of_states(launched: list[str]) -> None:
             0.5,
         )
     short = of(9, 100), of(100, 3), None, of(6, 100, 2)
-    recurrent.convolve(*short, runs, False, (of(9, 100), of(9, 100)))
+    convolve(*short, runs, False, (of(9, 100), of(9, 100)))
     a, b = of(9, 20), of(9, 16)
-    recurrent.scan(a, a, of(20, 16), b, b, of(20), a, of(6, 20, 16), runs)
+    for normed in (None, (of(2, 16), 1e-5)):
+        last: Any = False, None, 0.0, normed
+        recurrent.scan(a, a, of(20, 16), b, b, of(20), a, of(6, 20, 16), runs, *last)
     for tiled in (False, True):
         q, v = of(9, 2, 16), of(9, 6, 5)
         recurrent.delta_rule(q, q, v, of(9, 6), of(9, 6), of(6, 30, 16), runs, tiled)

@@ -12,13 +12,14 @@ if os.environ.get("TRITON_INTERPRET") != "1":
 
 import torch
 
-from aleator.models.kernels import floats, fused, norms
-from aleator.models.kernels.fused import product_of_few
+from aleator.models.kernels import floats, fused, norms, recurrent_parts
+from aleator.models.kernels.fused import Operand, product_of_few
 from aleator.models.kernels.norms import RowNorm
 from aleator.models.kernels.planes import FLOATS, Planes, joined, planes
 from aleator.models.kernels.product import product
 from aleator.models.kernels.recurrent_parts import PartNorm
 from tests.models.kernels import test_product as of_product
+from tests.models.kernels import test_recurrent as recurrent
 from tests.models.kernels.test_product import activations, same
 
 pytestmark = pytest.mark.usefixtures("small_programs")
@@ -140,3 +141,25 @@ def test_programs_take_several_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     made = product_of_few(listed[:1], x, norm, "silu", True)
     y = expected[0]
     assert same(made, norms.activate("silu", y[:, :11], y[:, 11:]).numpy())
+
+
+@pytest.mark.parametrize(("name", "n", "multiplied"), [("mixed", 70, 5), ("in place", 5, 16)])
+def test_convolutions_beside_products(name: str, n: int, multiplied: int) -> None:
+    """What is convolved while other rows are multiplied; programs there are more than chains need."""
+    batch = recurrent.batch_of(name)
+    runs, rng = recurrent.runs_of(batch, n > 5), np.random.default_rng(7)
+    x, weight = (
+        recurrent.strided(recurrent.numbers(rng, len(batch.order), n, special=True)),
+        torch.from_numpy(recurrent.numbers(rng, n, 4)),
+    )
+    before = torch.from_numpy(recurrent.numbers(rng, recurrent.ROWS, n, 3, special=True))
+    kept, of = before.clone(), (runs, True)
+    expected = recurrent.convolve(x, weight, None, before, *of)
+    y, work = recurrent_parts.convolving(x, weight, None, kept, *of)
+    matrices = [matrix(kind, 9, 32, False) for kind in ("Q8_0", "BF16")]
+    one, other = (torch.from_numpy(recurrent.numbers(rng, multiplied, 32)) for _ in range(2))
+    made = product_of_few(matrices, one, second=Operand(other), beside=work)
+    assert recurrent.equal(y, expected.numpy())
+    assert recurrent.equal(kept, before.numpy())
+    both = [product(of, rows).numpy() for of, rows in zip(matrices, (one, other), strict=True)]
+    assert recurrent.equal(made, np.concatenate(both, 1))

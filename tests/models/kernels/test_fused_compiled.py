@@ -25,6 +25,8 @@ from aleator.models.kernels.planes import FORMS
 from aleator.models.kernels.recurrent_parts import PartNorm
 from tests.models.kernels.test_product_compiled import APPROXIMATE, of_type
 
+STRIDE = "i32, a multiple of 16"
+
 
 def check(
     function: Any, capability: int, types: dict[str, Any], fixed: dict[str, Any], **options: Any
@@ -46,9 +48,9 @@ def check(
         if kind is None:
             constants[place] = None
             return "constexpr"
-        if kind.startswith("*"):
+        if kind.startswith("*") or kind == STRIDE:
             attributes[place] = [["tt.divisibility", 16]]
-        return kind
+        return "i32" if kind == STRIDE else kind
 
     for i, name in enumerate(function.arg_names):
         if name in fixed:
@@ -104,28 +106,31 @@ def products(
 
     ``rows``: of which a program takes as many as the kernel's caller gives it.
     ``parts_of_rows``: the size of parts that are normalised first, and gated or, if ``summed``, added.
-    ``beside``: types and constants of what is finished beside the product.
+    ``beside``: types and constants of what is done beside the product.
     """
     rows = fused.rows_at_once(rows, [of_type(k)["BLOCK"] if k in FORMS else 1 for k in kinds])
     parts, forms = parts_of(kinds, 6, rows)
+    before = (
+        ("*fp32", *((None, *["*fp32"] * 3) if summed else ("*fp32", None, None, None)), "fp32", "i32",
+         "i32", "i32", "fp32") if parts_of_rows else None
+    )  # fmt: skip
+    weights = "*fp32" if norm else None, "*fp32" if norm == "layer" else None
+    operand = "*fp32", before, *weights, "fp32", STRIDE, "i32"
+    of_parts = (
+        PartNorm(parts_of_rows, kind=gate).constants if parts_of_rows else (0, False, "", 1, 1)
+    )
+    given = norm, 4096 if norm else 0, groups_at_once(4096), *of_parts
     types = {
         "chosen": "*i32" if weighs else None, "times": "*fp32" if weighs == "input" else None,
-        "parts": tuple(parts), "x": "*fp32",
-        "before": (
-            ("*fp32", *((None, *["*fp32"] * 3) if summed else ("*fp32", None, None, None)), "fp32",
-             "i32", "i32", "i32", "fp32") if parts_of_rows else None
-        ),
-        "weight": "*fp32" if norm else None,
-        "shift": "*fp32" if norm == "layer" else None,
+        "parts": tuple((*each, operand) for each in parts),
         "table": "*fp16" if "gelu_rounded" in (activation, gate) else None,
         "residual": None if norm else "*fp32", "out": "*fp32", "room": "*i32", "float_room": "*fp32",
-        "factor": "fp32", "eps": "fp32", "beside": beside[0],
+        "factor": "fp32", "beside": beside[0],
     }  # fmt: skip
     fixed = {
-        "PARTS": Constants((PartNorm(parts_of_rows, kind=gate).constants if parts_of_rows else (),)),
-        "FORMS": Constants(tuple(forms)), "N_IN": 4096 if norm else 0, "NORM": norm, "ACTIVATION": activation,
+        "FORMS": Constants(tuple(forms)), "GIVEN": Constants((given,) * len(kinds)), "ACTIVATION": activation,
         "GATED": activation not in ("", "clamped"), "NATIVE": True, "T": rows, "R": width, "G": 512 // width,
-        "AHEAD": groups_at_once(4096), "BESIDE": beside[1], "SHAPE": beside[2],
+        "BESIDE": beside[1], "SHAPE": beside[2],
     }  # fmt: skip
     check(fused.fused_product, capability, types, fixed, maxnreg=REGISTERS)
 
@@ -162,6 +167,14 @@ def test_products_of_parts(
 ) -> None:
     norm = "rms" if summed else ""
     products(capability, kinds, rows, 8, norm, activation, parts_of_rows=size, summed=summed)
+
+
+@pytest.mark.parametrize(("capability", "kind"), [(80, "Q4_K"), (90, "BF16"), (120, "Q8_0")])
+def test_convolutions_beside_products(capability: int, kind: str) -> None:
+    """Kimi-linear's: gates and decays are made of two inputs meanwhile."""
+    arguments = *["*fp32"] * 2, None, *["*fp32"] * 2, ("*i64",) * 5, None, STRIDE, "i32"
+    beside = ("i32", arguments), Constants(()), Constants(((4, True, 4, 64, 4),))
+    products(capability, [kind, kind], 4, 8, "", beside=beside)
 
 
 @pytest.mark.parametrize(("capability", "kind"), [(80, "Q4_K"), (90, "BF16"), (120, "Q8_0")])
@@ -212,8 +225,10 @@ def test_finished_heads(capability: int, kind: str, size: int, norm: str) -> Non
         ("*fp32", weight, bias, "fp32", *side, *["i32"] * 6, *["*fp32", "i32", "i32"] * 2)
         for side in ((None, None), (data, "*fp16"))
     )
-    types = {"arguments": (groups, "*fp32", "*i64", "*fp32", "i32")}
-    fixed = {"FORMS": Constants(forms), "SHAPE": Constants(((64, 64, False, False, 1),))}
+    types = {"arguments": (groups, "*fp32", "*i64", "*fp32", "i32"), "beside": None}
+    fixed = {
+        "FORMS": Constants(forms), "SHAPE": Constants(((64, 64, False, False, 1),)), "BESIDE": Constants(()),
+    }  # fmt: skip
     check(heads._finish, capability, types, fixed, num_warps=1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,17 +14,17 @@ if os.environ.get("TRITON_INTERPRET") != "1":
 
 import torch
 
-from aleator.models import triton_ops
+from aleator.models import triton_ops, triton_stacks
 from aleator.models.config import ExpertsConfig
-from aleator.models.kernels import norms, routing
+from aleator.models.kernels import fused, norms, routing
 from aleator.models.kernels.norms import RowNorm
 from aleator.models.kernels.product import product
 from aleator.models.layers.norms import as_it_is
-from aleator.models.layers.operands import Residual
+from aleator.models.layers.operands import Factors, Residual
 from aleator.models.layers.ops import TORCH
 from aleator.models.layers.parts import FeedForward
-from aleator.models.triton_ops import TritonLinear, TritonOps
-from aleator.models.triton_stacks import Stacked
+from aleator.models.triton_ops import TritonOps
+from aleator.models.triton_stacks import Stacked, TritonLinear
 from tests.models.kernels.test_fused import matrix, vector
 
 OPS = TritonOps()
@@ -35,7 +36,8 @@ NORM = RowNorm("rms", vector(WIDE, 7), None, 1e-5)
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triton_ops, "FEW", FEW)
+    for module in (triton_ops, triton_stacks):
+        monkeypatch.setattr(module, "FEW", FEW)
 
 
 def rows(n: int, wide: int, seed: int = 1) -> torch.Tensor:
@@ -90,11 +92,54 @@ def test_a_product_and_what_follows_it(kinds: tuple[str, ...], ordered: bool) ->
 def test_products_of_one_input(ordered: bool) -> None:
     listed = [linear("Q8_0"), linear("Q8_0", seed=3, ordered=ordered), linear("F16", n_out=5)]
     x = rows(FEW + 1, WIDE)
-    for norm in (NORM, as_it_is):
-        expected = [each(made, norm(x)) for made in listed]
+    norms_: Any = (NORM, as_it_is)
+    right_ones = [[each(made, norm(x)) for made in listed] for norm in norms_]
+    products = OPS.products(listed)
+    for norm, expected in zip(norms_, right_ones, strict=True):
         for n in COUNTS:
-            for got, right in zip(OPS.products(listed, x[:n], norm), expected, strict=True):
+            for got, right in zip(products(x[:n], norm), expected, strict=True):
                 same(got, right[:n])
+    assert any(made.parts for made in listed) == ordered
+
+
+def test_few_rows_meet_matrices_by_their_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two types take one launch, wherever they are among the matrices."""
+    calls, launch = [], fused.product_of_few
+
+    def launched(*args: Any, **how: Any) -> torch.Tensor:
+        calls.append(len(args[0]))
+        return launch(*args, **how)
+
+    monkeypatch.setattr(triton_ops, "product_of_few", launched)
+    kinds = ("F16",), ("Q8_0",), ("F16", "Q8_0"), ("F16",)
+    listed = [linear(*kind, n_out=5 + i, seed=3 * i) for i, kind in enumerate(kinds)]
+    for made in listed:  # those with and without a bias would not be one
+        made.parts[0] = replace(made.parts[0], bias=None)
+    x = rows(FEW, WIDE)
+    expected = [each(made, NORM(x)) for made in listed]
+    for got, right in zip(OPS.products(listed)(x, NORM), expected, strict=True):
+        same(got, right)
+    assert calls == [2]
+
+
+@pytest.mark.parametrize(
+    "kinds", [("Q8_0", "Q8_0"), ("F32", "Q4_0"), ("Q5_0", "BF16"), ("F16",), ("Q8_0", "F16", "F16")]
+)
+def test_products_of_two_inputs(kinds: tuple[str, ...]) -> None:
+    """Of other widths; the last matrix may have two types, or an order, and there may be one."""
+    wide, narrow = rows(FEW + 1, WIDE + 5, 2)[:, :WIDE], rows(FEW + 1, 32)
+    one = TritonLinear([matrix(kinds[0], 9, 32, True, 4)])
+    other = [linear(*kinds[1:], seed=5, ordered=ordered) for ordered in (False, True)]
+    gates = OPS.part_norm(16, vector(16, 3), 1e-5, rows(FEW + 1, 32, 8))
+    layer = RowNorm("layer", vector(32, 5), vector(32, 6), 1e-4)
+    for norm in (as_it_is, gates, layer):
+        for n in (len(wide), *([] if norm is gates else [FEW])):
+            for second in other if kinds[1:] else [None]:
+                listed: list[Any] = [Factors(one, narrow[:n], norm)]
+                if second is not None:
+                    listed.append(Factors(second, wide[:n], NORM))
+                for got, of in zip(OPS.each(listed), listed, strict=True):
+                    same(got, each(of.matrix, of.norm(of.x.contiguous())))
 
 
 def test_matrices_chosen_for_tokens_and_heads() -> None:

@@ -114,6 +114,12 @@ def test_chains_have_no_row_in_common() -> None:
     assert numbers_of(empty, 2, 1).tolist() == [0] * 8 + [0, -1]
 
 
+def convolve(*given: Any) -> torch.Tensor:
+    y, work = recurrent_parts.convolving(*given)
+    recurrent_parts.convolve_alone(work)
+    return y
+
+
 @pytest.mark.parametrize(("name", "special", "channels", "width"), cases((70, 4), (5, 2), (16, 6)))
 def test_convolutions(name: str, special: bool, channels: int, width: int) -> None:
     batch = batch_of(name)
@@ -134,7 +140,7 @@ def test_convolutions(name: str, special: bool, channels: int, width: int) -> No
     kept = start.copy()
     expected = by_runs(batch, kept, step)
     ours = torch.from_numpy(start.copy())
-    y = recurrent.convolve(
+    y = convolve(
         strided(x),
         torch.from_numpy(weight),
         torch.from_numpy(bias) if biased else None,
@@ -155,8 +161,8 @@ def test_convolutions_between_gates() -> None:
     weight, bias = (torch.from_numpy(numbers(rng, *shape)) for shape in ((n, 4), (n,)))
     before = torch.from_numpy(numbers(rng, ROWS, n, 3, special=True))
     kept = before.clone()
-    expected = c * recurrent.convolve(b * x, weight, bias, before, runs, False)
-    y = recurrent.convolve(x, weight, bias, kept, runs, False, (b, c))
+    expected = c * convolve(b * x, weight, bias, before, runs, False)
+    y = convolve(x, weight, bias, kept, runs, False, (b, c))
     assert equal(y, expected.numpy())
     assert equal(kept, before.numpy())
 
@@ -166,7 +172,7 @@ def test_of_minus_nothing_a_convolution_makes_nothing() -> None:
     x = torch.tensor([[-1e-30] * 3])
     runs = runs_of(batch_of("one"), False)
     weight = torch.tensor([[0.0, 1e-30]] * 3)
-    y = recurrent.convolve(x, weight, None, kept, runs, False)
+    y = convolve(x, weight, None, kept, runs, False)
     assert equal(y, np.zeros((1, 3), np.float32))
 
 
@@ -255,6 +261,28 @@ def test_scans_of_heads(
         y = recurrent.scan(strided(u), *made, *given, ours, runs, True, *after)
         assert equal(y, expected)
         assert equal(ours, kept)
+
+
+@pytest.mark.parametrize("n", [16, 37])
+def test_scans_with_norms(n: int) -> None:
+    """B and C normalised within are those normalised before."""
+    batch, channels = batch_of("mixed"), 5
+    runs, t = runs_of(batch, True), len(batch.order)
+    rng = np.random.default_rng(n)
+    both = strided(numbers(rng, t, 2 * n, special=True)).view(t, 2, n)
+    weight, a, d = (
+        torch.from_numpy(numbers(rng, *of)) for of in ((2, n), (channels, n), (channels,))
+    )
+    u, dt, gate = (strided(numbers(rng, t, channels)) for _ in range(3))
+    before, within = (
+        torch.from_numpy(numbers(np.random.default_rng(1), ROWS, channels, n)) for _ in "ab"
+    )
+    b, c = norms.RowNorm("rms", weight, None, 1e-5)(both).unbind(1)
+    expected = recurrent.scan(u, dt, a, b, c, d, gate, before, runs)
+    b, c = both.unbind(1)
+    y = recurrent.scan(u, dt, a, b, c, d, gate, within, runs, normed=(weight, 1e-5))
+    assert equal(y, expected.numpy())
+    assert equal(within, before.numpy())
 
 
 @pytest.mark.parametrize("channels", [False, True])

@@ -15,8 +15,10 @@ pytest.importorskip("triton")
 from triton.backends import compiler
 
 from aleator.models.kernels import recurrent, recurrent_parts
+from aleator.models.kernels.floats import Constants
 from aleator.models.kernels.runs import Runs
 from tests.device.compiled import compiled, spills
+from tests.models.kernels.test_fused_compiled import STRIDE, check
 
 POINTERS = [
     "x", "weight", "bias", "kept", "y", "u", "step", "rate", "b", "c", "d", "gate", "q", "k", "v", "beta",
@@ -25,6 +27,10 @@ POINTERS = [
 
 USUAL: dict[str, tuple[Any, int, dict[str, Any]]] = {
     "mamba": (
+        recurrent._scan, 4,
+        {"STATE": 16, "DIM": 1, "SHARED": 8192, "BY_HEAD": False, "CHANNELS": 32, "bias": None},
+    ),
+    "mamba with norms": (
         recurrent._scan, 4,
         {"STATE": 16, "DIM": 1, "SHARED": 8192, "BY_HEAD": False, "CHANNELS": 32, "bias": None},
     ),
@@ -51,18 +57,6 @@ USUAL: dict[str, tuple[Any, int, dict[str, Any]]] = {
         recurrent._delta_rule, 4,
         {"DIM": 128, "DIM_V": 128, "SHARED": 1, "TILED": False, "CHANNELS": True, "ROWS": 8},
     ),
-    "few tokens": (
-        recurrent._convolve, 4,
-        {"WIDTH": 4, "bias": None, "gates": None, "ACTIVATED": True, "TOKENS": 4, "CHANNELS": 64, "SLOTS": 4},
-    ),
-    "between gates": (
-        recurrent._convolve, 4,
-        {"WIDTH": 3, "bias": None, "ACTIVATED": False, "TOKENS": 4, "CHANNELS": 64, "SLOTS": 2},
-    ),
-    "many tokens": (
-        recurrent._convolve, 4,
-        {"WIDTH": 4, "gates": None, "ACTIVATED": True, "TOKENS": 16, "CHANNELS": 32, "SLOTS": 4},
-    ),
     "groups": (
         recurrent_parts._norm_parts, 8,
         {"queries": None, "WEIGHTS": 2, "gate": None, "GATE": "", "ROWS": 1, "BLOCK": 8192},
@@ -86,17 +80,20 @@ USUAL: dict[str, tuple[Any, int, dict[str, Any]]] = {
 
 def instructions(name: str) -> list[str]:
     kernel, warps, constants = USUAL[name]
+    constants = {**constants}
     types: dict[str, Any] = {n: "*fp32" if n in POINTERS else "i32" for n in kernel.arg_names}
     numbers: Any = ["*i64"] * 5
     types.update(
         {
-            "gates": ("*fp32", "*fp32"),
             "runs": Runs(*numbers),
             "eps": "fp32",
             "unit_eps": "fp32",
+            "normed": ("*fp32", "fp32"),
             "least": "fp32",
         }
     )
+    if kernel is recurrent._scan and "norms" not in name:
+        constants["normed"] = None
     return compiled(kernel, types, warps, exact=False, **constants)
 
 
@@ -108,8 +105,32 @@ def test_nothing_spills_or_is_approximated(name: str) -> None:
 
 
 @pytest.mark.parametrize("number", [80, 120])
-@pytest.mark.parametrize("name", ["mamba", "delta", "delta by channels", "few tokens"])
+@pytest.mark.parametrize("name", ["mamba", "delta", "delta by channels"])
 def test_other_gpus(name: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     real = compiler.GPUTarget
     monkeypatch.setattr(compiler, "GPUTarget", lambda kind, _, warp: real(kind, number, warp))
     assert spills(instructions(name)) == 0
+
+
+@pytest.mark.parametrize(
+    ("capability", "biased", "gated", "shape"),
+    [
+        (80, False, False, (4, True, 4, 64, 4)), (90, False, False, (4, True, 4, 64, 4)),
+        (120, False, False, (4, True, 4, 64, 4)), (90, False, True, (3, False, 4, 64, 2)),
+        (90, True, False, (4, True, 16, 32, 4)),
+    ],
+)  # fmt: skip
+def test_convolutions(capability: int, biased: bool, gated: bool, shape: tuple[Any, ...]) -> None:
+    """Of a few tokens, between gates, of many tokens."""
+    pair = "*fp32", "*fp32"
+    arguments = (
+        *pair,
+        "*fp32" if biased else None,
+        *pair,
+        ("*i64",) * 5,
+        pair if gated else None,
+        STRIDE,
+        "i32",
+    )
+    fixed = {"SHAPE": Constants((shape,))}
+    check(recurrent_parts._convolve, capability, {"arguments": arguments}, fixed, num_warps=4)

@@ -8,7 +8,7 @@ compiled, they are not correctly rounded or have no fixed order.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import triton
@@ -42,6 +42,16 @@ class Constants:
     def __getitem__(self, i: int) -> Any:
         row, column = divmod(i, len(self.rows[0]))
         return self.rows[row][column]
+
+
+class Work(NamedTuple):
+    """What programs do that may be those of another launch: with forms finish heads, without convolve."""
+
+    programs: int
+    count: int  # tokens whose heads are finished, or chains of runs to convolve
+    arguments: tuple[Any, ...]
+    forms: Constants  # of each group of heads
+    shape: Constants  # of all
 
 
 _LOG2_E = tl.constexpr(float(np.float32(1.44269504)))

@@ -1,32 +1,57 @@
 """Products of a few rows in one launch: norm and rounding before, activation or residual after them.
 
-One launch takes several matrices with the same input, of any types.  Each program normalises and rounds its
-rows again, into its own memory.  Programs are few; each takes several tiles of a matrix one after the other.
+One launch takes two matrices of any types, with one input or two.  Each program normalises and rounds its rows
+again, into its own memory.  Programs are few; each takes several tiles of a matrix one after the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 
 from aleator.models.kernels import norms
-from aleator.models.kernels.floats import EXACT, Constants, sized
-from aleator.models.kernels.heads import Finishing, finish_heads
+from aleator.models.kernels.floats import EXACT, Constants, Work, sized
+from aleator.models.kernels.heads import finish_heads
 from aleator.models.kernels.planes import CHUNK, FORMS, Planes
 from aleator.models.kernels.product import FEW, TILE, forms_of, has_dp4a, words
 from aleator.models.kernels.product_sums import few_sums, finish, float_sums, places
 from aleator.models.kernels.ready import made_pairs, made_ready, parts_ready, prepared
-from aleator.models.kernels.recurrent_parts import PartNorm
+from aleator.models.kernels.recurrent_parts import PartNorm, convolved
 
 _TYPES = 2  # matrices per launch: more would not fit into registers
 _ROWS_OF_TWO = 2  # the most rows per program of two matrices with blocks: more would not fit either
 _WIDE = 8192  # from this many rows of a matrix on, there are enough programs
 PROGRAMS = 512
 """The most programs per launch, roughly: each has its own memory, which the L2 cache should hold."""
+
+
+class Operand(NamedTuple):
+    """What a matrix is multiplied by, float32 [T, n_in], after what ``parts`` and then ``norm`` do to it."""
+
+    x: torch.Tensor
+    norm: norms.RowNorm | None = None
+    parts: PartNorm | None = None
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """For kernels: x, what is done to parts of it, weights of the norm, its eps, stride and width of x."""
+        parts, norm = self.parts, self.norm
+        weights = (None, None, 0.0) if norm is None else (norm.weight, norm.bias, norm.eps)
+        before = None if parts is None else parts.arguments
+        x = self.x if self.x.stride(1) == 1 else self.x.contiguous()
+        return x, before, *weights, x.stride(0), x.shape[1]
+
+    @property
+    def constants(self) -> tuple[Any, ...]:
+        """Constants of kernels: the norm, its width and groups at once, and those of the parts."""
+        n = self.x.shape[1]
+        norm = ("", 0) if self.norm is None else (self.norm.kind, n)
+        parts = (0, False, "", 1, 1) if self.parts is None else self.parts.constants
+        return *norm, norms.groups_at_once(n), *parts
 
 
 def product_of_few(
@@ -41,12 +66,13 @@ def product_of_few(
     times: torch.Tensor | None = None,
     parts: PartNorm | None = None,
     out: torch.Tensor | None = None,
-    beside: Finishing | None = None,
+    beside: Work | None = None,
+    second: Operand | None = None,
 ) -> torch.Tensor:
     """Compute :func:`~aleator.models.kernels.product.product` and more for 1 to 16 rows in one launch.
 
     Args:
-        matrices: matrices with the same input; outputs are side by side.  More than two take more launches.
+        matrices: their outputs are side by side.  More than two take more launches.
         x: float32 [T, n_in].
         norm: x is normalised first; None: it is not.
         activation: of the outputs, see :func:`~aleator.models.kernels.norms.activate`; "": none; "clamped":
@@ -58,16 +84,12 @@ def product_of_few(
         times: float32 [T, n_used], factors of the normalised row for each of them; None: 1.
         parts: what is done to parts of x before all else; None: nothing.
         out: where the result goes, whose rows are contiguous; None: a new tensor.
-        beside: heads that further programs finish meanwhile; None: none.
+        beside: what further programs do meanwhile; None: nothing.
+        second: what the second matrix takes; None: what the first one does.
 
     Returns:
         float32 [T, n_out]; half as wide if gated, n_used times as wide for a stack.
     """
-    if len(matrices) > _TYPES:
-        pairs = [matrices[i : i + _TYPES] for i in range(0, len(matrices), _TYPES)]
-        how: Any = {"activation": activation, "scale": scale, "parts": parts}
-        made = [product_of_few(pair, x, norm, **how) for pair in pairs]
-        return torch.cat(made, -1)
     n, sides = len(x), 2 if gated else 1
     columns, slots = [m.n_out // sides for m in matrices], [1] * len(matrices)
     if chosen is not None:
@@ -78,46 +100,50 @@ def product_of_few(
         out = torch.empty((n, wide), dtype=torch.float32, device=x.device)
     if not out.numel():
         return out
-    x = x if x.stride(1) == 1 else x.contiguous()
+    if len(matrices) > _TYPES:
+        how: Any = {"activation": activation, "scale": scale, "parts": parts}
+        for i in range(0, len(matrices), _TYPES):
+            to = out[:, sum(columns[:i]) : sum(columns[: i + _TYPES])]
+            product_of_few(matrices[i : i + _TYPES], x, norm, out=to, **how)
+        return out
+    own = Operand(x, norm, parts)
+    operands = [own, second or own][: len(matrices)]
     floats = all(m.block == 1 for m in matrices)
     rows = 1 if chosen is not None else rows_at_once(n, [m.block for m in matrices])
     widest = max(m.n_out for m in matrices)
     width = 16 if widest > _WIDE and not floats else 8
     width = sized(min(triton.next_power_of_2(widest), 512), width)
-    n_in = matrices[0].n_in
+    n_in = max(m.n_in for m in matrices)
     length = max(min(triton.next_power_of_2(n_in // 32), 512 // width), 8)
     tiles, tall = [triton.cdiv(c * sides, width) for c in columns], triton.cdiv(n, rows)
     at_all = sum(count * k for count, k in zip(tiles, slots, strict=True))
     repeat = triton.cdiv(at_all * tall, PROGRAMS)
     programs = [triton.cdiv(count, repeat) for count in tiles]
     listed, column, first = [], 0, 0
-    for m, own, (wide, k) in zip(matrices, programs, each, strict=True):
-        listed.append((*planes_of(m), column, first, own, k))
-        column, first = column + wide * k, first + own * k
+    for m, count, (wide, k), of in zip(matrices, programs, each, operands, strict=True):
+        listed.append((*planes_of(m), column, first, count, k, of.arguments))
+        column, first = column + wide * k, first + count * k
     # A program's own memory: rounded rows, sums of blocks, rows whose parts are normalised.
     blocks = [m.n_in // m.block for m in matrices if m.block > 1]
     least = any(m.block > 1 and FORMS[m.type].least for m in matrices)
     ints = 0 if floats else rows * (n_in // 32) * 10
     sums = rows * max(blocks, default=0) * (1 + (2 if least else 1) * width)
-    if any(m.block == 1 for m in matrices) and (norm is not None or times is not None):
+    normed = times is not None or any(of.norm is not None for of in operands)
+    if any(m.block == 1 for m in matrices) and normed:
         sums = max(sums, rows * n_in)  # normalised rows
     sums = max(sums, rows * pair_words(matrices))
-    size = ints + sums + (0 if parts is None else rows * n_in)
+    kinds = [of.parts.kind for of in operands if of.parts is not None]
+    size = ints + sums + (rows * n_in if kinds else 0)
     room = torch.empty((first * tall, size), dtype=torch.int32, device=x.device)
-    activations = activation, "" if parts is None else parts.kind
     others = 0 if beside is None else triton.cdiv(beside.programs, tall)
     fused_product[(tall, first + others)](
-        tuple(listed), x, None if parts is None else parts.arguments,
-        None if norm is None else norm.weight, None if norm is None else norm.bias,
-        norms.gelu_table(x.device) if "gelu_rounded" in activations else None, residual, chosen, times, out,
-        room, room.view(torch.float32), None if beside is None else (first, beside.arguments),
-        0 if beside is None else beside.n_tokens,
-        n, n_in, x.stride(0), out.stride(0), 0 if residual is None else residual.stride(0), scale,
-        0.0 if norm is None else norm.eps, size, ints, ints + sums,
-        FORMS=forms_of(matrices, rows), PARTS=Constants((() if parts is None else parts.constants,)),
-        N_IN=0 if norm is None else n_in, NORM="" if norm is None else norm.kind,
+        tuple(listed), norms.gelu_table(x.device) if "gelu_rounded" in (activation, *kinds) else None,
+        residual, chosen, times, out, room, room.view(torch.float32),
+        None if beside is None else (first, beside.arguments), 0 if beside is None else beside.count,
+        n, out.stride(0), 0 if residual is None else residual.stride(0), scale, size, ints, ints + sums,
+        FORMS=forms_of(matrices, rows), GIVEN=Constants(tuple(of.constants for of in operands)),
         ACTIVATION=activation, GATED=gated, NATIVE=has_dp4a(x), T=rows, R=width, G=length,
-        AHEAD=norms.groups_at_once(n_in), BESIDE=Constants(()) if beside is None else beside.forms,
+        BESIDE=Constants(()) if beside is None else beside.forms,
         SHAPE=Constants(()) if beside is None else beside.shape, maxnreg=norms.REGISTERS, **EXACT,
     )  # fmt: skip
     return out
@@ -142,17 +168,19 @@ def pair_words(matrices: Sequence[Planes]) -> int:
 
 @triton.jit
 def _of_matrix(
-    part, x, before, weight, shift, table, residual, chosen, times, out, room, float_room,
-    n_tokens, n_in, x_stride, out_stride, residual_stride, factor, eps, ints, ready,
-    FORMS: tl.constexpr, PARTS: tl.constexpr, P: tl.constexpr, N_IN: tl.constexpr, NORM: tl.constexpr,
-    ACTIVATION: tl.constexpr, GATED: tl.constexpr, NATIVE: tl.constexpr, T: tl.constexpr,
-    R: tl.constexpr, G: tl.constexpr, AHEAD: tl.constexpr,
+    part, table, residual, chosen, times, out, room, float_room, n_tokens, out_stride, residual_stride, factor,
+    ints, ready,
+    FORMS: tl.constexpr, GIVEN: tl.constexpr, P: tl.constexpr, ACTIVATION: tl.constexpr,
+    GATED: tl.constexpr, NATIVE: tl.constexpr, T: tl.constexpr, R: tl.constexpr, G: tl.constexpr,
 ):  # fmt: skip
-    """T rows of x times every nth tile of R rows of a matrix; if gated, half of the rows are gates.
+    """T rows of an operand times every nth tile of R rows of a matrix; if gated, half of the rows are gates.
 
     With ``chosen`` T is 1, and the matrix is one of a stack.
     """
-    low, high, d, m, scale, least, bias, n_out, chunks, column, first, programs, slots = part
+    low, high, d, m, scale, least, bias, n_out, chunks, column, first, programs, slots, given = part
+    x, before, weight, shift, eps, x_stride, n_in = given
+    OF: tl.constexpr = 8 * P
+    NORM: tl.constexpr = GIVEN[OF]
     AT: tl.constexpr = 9 * P
     TABLE: tl.constexpr = FORMS[AT + 3]
     BLOCK: tl.constexpr = FORMS[AT + 7]
@@ -179,7 +207,7 @@ def _of_matrix(
         parts_ready(
             x, before[0], before[1], table, before[2], before[3], before[4], float_room + ready, begins, last,
             x_stride, n_in, before[5], before[6], before[7], before[8], before[9],
-            PARTS[0], PARTS[1], PARTS[2], PARTS[3], PARTS[4], T,
+            GIVEN[OF + 3], GIVEN[OF + 4], GIVEN[OF + 5], GIVEN[OF + 6], GIVEN[OF + 7], T,
         )  # fmt: skip
         tl.debug_barrier()
         x, x_stride = float_room + ready, n_in
@@ -188,7 +216,7 @@ def _of_matrix(
     if NORM != "":
         rows = x + taken[:, None] * x_stride
         all = (t_ >= 0)[:, None]
-        mean, by = norms.moments(rows, all, eps, N_IN, T, AHEAD, NORM == "layer")
+        mean, by = norms.moments(rows, all, eps, GIVEN[OF + 1], T, GIVEN[OF + 2], NORM == "layer")
     if BLOCK > 1:
         runs = n_in // 32
         blocks = n_in // BLOCK
@@ -244,21 +272,21 @@ def _of_matrix(
             tl.store(out + t[:, None] * out_stride + (column + c)[None, :], y, mask=there)
 
 
-@triton.jit(do_not_specialize=["n_beside", "n_tokens", "factor", "eps"])
+@triton.jit(do_not_specialize=["n_beside", "n_tokens", "factor"])
 def fused_product(
-    parts, x, before, weight, shift, table, residual, chosen, times, out, room, float_room, beside,
-    n_beside, n_tokens, n_in, x_stride, out_stride, residual_stride, factor, eps, size, ints, ready,
-    FORMS: tl.constexpr, PARTS: tl.constexpr, N_IN: tl.constexpr, NORM: tl.constexpr,
-    ACTIVATION: tl.constexpr, GATED: tl.constexpr, NATIVE: tl.constexpr, T: tl.constexpr,
-    R: tl.constexpr, G: tl.constexpr, AHEAD: tl.constexpr, BESIDE: tl.constexpr, SHAPE: tl.constexpr,
+    parts, table, residual, chosen, times, out, room, float_room, beside, n_beside, n_tokens, out_stride,
+    residual_stride, factor, size, ints, ready,
+    FORMS: tl.constexpr, GIVEN: tl.constexpr, ACTIVATION: tl.constexpr, GATED: tl.constexpr,
+    NATIVE: tl.constexpr, T: tl.constexpr, R: tl.constexpr, G: tl.constexpr, BESIDE: tl.constexpr,
+    SHAPE: tl.constexpr,
 ):  # fmt: skip
     """Every program takes one of the matrices, see ``_of_matrix``.
 
-    ``parts``: for each the result of :func:`planes_of`, its column of the output, first program, number of
-    programs, and how often they repeat: once for each chosen matrix of a stack.  ``room`` and ``float_room``
-    are the same memory, ``size`` words per program: first ``ints`` integers, then floats.  ``before`` and PARTS
-    are what :class:`PartNorm` has for kernels; its rows are at ``ready``.  Programs from ``beside[0]`` on
-    finish heads of ``n_beside`` tokens.
+    ``parts``: for each the result of :func:`planes_of`; its column of the output, first program, number of
+    programs, and how often they repeat: once for each chosen matrix of a stack; and what :class:`Operand` has
+    for kernels.  ``room`` and ``float_room`` are the same memory, ``size`` words per program:
+    first ``ints`` integers, then floats.  Rows whose parts are normalised are at ``ready``.  Programs from
+    ``beside[0]`` on do :class:`~aleator.models.kernels.floats.Work`, whose count is ``n_beside``.
     """
     number = tl.program_id(1)
     mine = (number.to(tl.int64) * tl.num_programs(0) + tl.program_id(0)) * size
@@ -266,13 +294,15 @@ def fused_product(
         first, programs = parts[p][10], parts[p][11] * parts[p][12]
         if (number >= first) & (number < first + programs):
             _of_matrix(
-                parts[p], x, before, weight, shift, table, residual, chosen if p == 0 else None,
-                times if p == 0 else None, out, room + mine, float_room + mine,
-                n_tokens, n_in, x_stride, out_stride, residual_stride, factor, eps, ints, ready,
-                FORMS, PARTS, p, N_IN, NORM, ACTIVATION, GATED, NATIVE, T, R, G, AHEAD,
+                parts[p], table, residual, chosen if p == 0 else None, times if p == 0 else None, out,
+                room + mine, float_room + mine, n_tokens, out_stride, residual_stride, factor, ints, ready,
+                FORMS, GIVEN, p, ACTIVATION, GATED, NATIVE, T, R, G,
             )  # fmt: skip
     if beside is not None:
         further = number - beside[0]
         if further >= 0:
             at = further * tl.num_programs(0) + tl.program_id(0)
-            finish_heads(beside[1], n_beside, at, BESIDE, SHAPE)
+            if len(BESIDE) > 0:
+                finish_heads(beside[1], n_beside, at, BESIDE, SHAPE)
+            else:
+                convolved(beside[1], n_beside, at, SHAPE)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 
 from aleator.models.kernels.cells import Side, stored
-from aleator.models.kernels.floats import EXACT, Constants, sized
+from aleator.models.kernels.floats import EXACT, Constants, Work, sized
 from aleator.models.kernels.norms import RowNorm, groups_at_once, moments, scaled
 from aleator.models.kernels.rotation import (
     RotationAngles,
@@ -36,16 +36,6 @@ class Heads(NamedTuple):
     together: bool = False
     # How many first channels something else writes meanwhile; ``sources`` come after them
     skipped: int = 0
-
-
-class Finishing(NamedTuple):
-    """What a kernel takes to finish heads, see ``finish_heads``."""
-
-    programs: int
-    n_tokens: int
-    arguments: tuple[Any, ...]
-    forms: Constants  # of each group
-    shape: Constants  # of all
 
 
 def heads_of(
@@ -90,7 +80,7 @@ def finish(
     made = finishing(groups, angles, cells, norm_last, scales)
     if made is not None:
         _finish[(made.programs,)](
-            made.arguments, made.n_tokens, FORMS=made.forms, SHAPE=made.shape, num_warps=1, **EXACT
+            made.arguments, made.count, FORMS=made.forms, SHAPE=made.shape, num_warps=1, **EXACT
         )
 
 
@@ -100,7 +90,7 @@ def finishing(
     cells: torch.Tensor,
     norm_last: bool = False,
     scales: torch.Tensor | None = None,
-) -> Finishing | None:
+) -> Work | None:
     """What is to be launched to normalise heads, rotate and store them; None: nothing.
 
     Args:
@@ -148,9 +138,7 @@ def finishing(
     )  # fmt: skip
     wide = triton.next_power_of_2(max(pairs, 1))
     shape = pairs, wide, angles is not None and angles.interleaved, norm_last, block
-    return Finishing(
-        first, len(groups[0].x), arguments, Constants(tuple(forms)), Constants((shape,))
-    )
+    return Work(first, len(groups[0].x), arguments, Constants(tuple(forms)), Constants((shape,)))
 
 
 @triton.jit(do_not_specialize=["n_tokens"])
@@ -160,7 +148,7 @@ def _finish(arguments, n_tokens, FORMS: tl.constexpr, SHAPE: tl.constexpr):
 
 @triton.jit
 def finish_heads(arguments, n_tokens, number, FORMS: tl.constexpr, SHAPE: tl.constexpr):
-    """Program ``number`` of :class:`Finishing`: as many heads of one of the groups as ``SHAPE`` says last."""
+    """Program ``number`` of :func:`finishing`: as many heads of one of the groups as ``SHAPE`` says last."""
     groups, angles, cells, scales, offset = arguments
     for g in tl.static_range(len(FORMS)):
         first, programs = groups[g][10], groups[g][11]

@@ -1,4 +1,4 @@
-"""Layers that keep a state, in Triton: convolutions over time, selective scans, gated delta rules.
+"""Layers that keep a state, in Triton: selective scans, gated delta rules.
 
 All runs of a micro-batch are one launch.  Its programs are blocks of channels times chains of runs, and loop
 over tokens.  The states' rows are read and written in place.
@@ -10,114 +10,9 @@ import torch
 import triton
 import triton.language as tl
 
-from aleator.models.kernels.floats import EXACT, exponential, sigmoid, silu, sized, softplus
-from aleator.models.kernels.recurrent_parts import stayed, stepped
+from aleator.models.kernels.floats import EXACT, exponential, sigmoid, silu, softplus
+from aleator.models.kernels.recurrent_parts import at_once, stayed, stepped
 from aleator.models.kernels.runs import Runs
-
-
-def convolve(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    kept: torch.Tensor,
-    runs: Runs,
-    activated: bool,
-    gates: tuple[torch.Tensor, torch.Tensor] | None = None,
-) -> torch.Tensor:
-    """See :func:`aleator.models.layers.scans.convolve`; ``kept`` is float32 [rows, C, width - 1], oldest first.
-
-    ``gates``, [T, C] with rows as far apart as those of ``x``, multiply what the convolution takes and makes.
-    Rows may have any stride.
-    """
-    (t, n), width = x.shape, weight.shape[1]
-    y = torch.empty((t, n), dtype=torch.float32, device=x.device)
-    slots = triton.next_power_of_2(width - 1)
-    # Only the run's first tile needs values from before the run.
-    tokens = max(4 if t <= 64 else 16, slots)
-    channels = _block(n, max(4, min(64, 2048 // (tokens * slots))))
-    _convolve[(triton.cdiv(n, channels), len(runs.sources))](
-        x, weight, bias, kept, y, runs, gates, x.stride(0), n,
-        WIDTH=width, ACTIVATED=activated, TOKENS=tokens, CHANNELS=channels, SLOTS=slots, num_warps=4, **EXACT,
-    )  # fmt: skip
-    return y
-
-
-@triton.jit
-def _values(
-    x,
-    gates,
-    history,
-    order,
-    at,
-    wanted,
-    channel,
-    inside,
-    first,
-    begun,
-    stride,
-    BEFORE: tl.constexpr,
-):
-    """Channels' values at indices ``at`` of ``order``: those of a run's tokens, or what was kept before."""
-    new, old = wanted & (at >= first), wanted & (at < begun)
-    token = tl.load(order + at, mask=new)
-    value = tl.load(x + token * stride + channel, mask=new & inside, other=0.0)
-    if gates is not None:
-        value = tl.load(gates[0] + token * stride + channel, mask=new & inside, other=0.0) * value
-    slot = at - first + BEFORE
-    kept = tl.load(history + channel * BEFORE + slot, mask=old & inside)
-    return tl.where(old, kept, value)
-
-
-@triton.jit
-def _convolve(
-    x, weight, bias, kept, y, runs, gates, stride, n,
-    WIDTH: tl.constexpr, ACTIVATED: tl.constexpr,
-    TOKENS: tl.constexpr, CHANNELS: tl.constexpr, SLOTS: tl.constexpr,
-):  # fmt: skip
-    BEFORE: tl.constexpr = WIDTH - 1
-    own = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
-    channel, channels = own[None, :], own[None, :, None]
-    inside = channel < n
-    slot = tl.arange(0, SLOTS)[None, None, :]
-    chain = tl.program_id(1)
-    for run in range(tl.load(runs.chains + chain), tl.load(runs.chains + chain + 1)):
-        first, last = tl.load(runs.starts + run), tl.load(runs.starts + run + 1)
-        source = tl.load(runs.sources + run)
-        begun = tl.where(source < 0, -BEFORE, first)  # no index is as low
-        history = kept + source * (n * BEFORE)
-        for begin in range(first, last, TOKENS):
-            i = begin + tl.arange(0, TOKENS)
-            at, live = i[:, None], (i < last)[:, None]
-            total = tl.zeros((TOKENS, CHANNELS), tl.float32)
-            for k in tl.static_range(WIDTH):
-                value = _values(
-                    x, gates, history, runs.order, at + (k - BEFORE), live, channel, inside, first, begun,
-                    stride, BEFORE,
-                )  # fmt: skip
-                w = tl.load(weight + channel * WIDTH + k, mask=inside)
-                total = tl.fma(value, w, total)
-            added = 0.0  # which of -0 makes +0
-            if bias is not None:
-                added = tl.load(bias + channel, mask=inside)
-            total = total + added
-            if ACTIVATED:
-                total = silu(total)
-            token = tl.load(runs.order + at, mask=live)
-            if gates is not None:
-                total = tl.load(gates[1] + token * stride + channel, mask=live & inside) * total
-            tl.store(y + token * n + channel, total, mask=live & inside)
-            row = tl.load(runs.stores + i, mask=i < last, other=-1)
-            if tl.max(row, axis=0) >= 0:
-                rows = row[:, None, None]
-                wanted = (rows >= 0) & (slot < BEFORE)
-                latest = _values(
-                    x, gates, history, runs.order, i[:, None, None] + slot + (1 - BEFORE), wanted,
-                    channels, channels < n, first, begun, stride, BEFORE,
-                )  # fmt: skip
-                tl.debug_barrier()  # other threads may still read this row
-                to = kept + rows * (n * BEFORE) + channels * BEFORE + slot
-                tl.store(to, latest, mask=wanted & (channels < n))
-        tl.debug_barrier()  # the next run may start from what this one has kept
 
 
 def scan(
@@ -133,6 +28,7 @@ def scan(
     by_head: bool = False,
     bias: torch.Tensor | None = None,
     least: float = 0.0,
+    normed: tuple[torch.Tensor, float] | None = None,
 ) -> torch.Tensor:
     """The selective scan: h = decay h + b (dt u), y = fma(d, u, c . h) * silu(gate).
 
@@ -152,6 +48,7 @@ def scan(
         bias: [heads]: dt and decay are made of ``step`` and a ``rate`` [heads], see
             :func:`~aleator.models.kernels.recurrent_parts.time_step`; by each program again, so of few tokens.
         least: see there.
+        normed: weights [2, N] of RMS norms of b and c, and their eps; by each program again.
 
     Returns:
         float32 [T, C].
@@ -159,9 +56,9 @@ def scan(
     (t, n), state = u.shape, kept.shape[2]
     heads = step.shape[1] if by_head else n
     y = torch.empty((t, n), dtype=torch.float32, device=u.device)
-    channels = _block(n, 32 if state <= 64 else 16)
+    channels = at_once(n, 32 if state <= 64 else 16)
     _scan[(triton.cdiv(n, channels), len(runs.sources))](
-        u, step, rate, b, c, d, gate, bias, kept, y, runs, u.stride(0), step.stride(0), rate.stride(0),
+        u, step, rate, b, c, d, gate, bias, normed, kept, y, runs, u.stride(0), step.stride(0), rate.stride(0),
         b.stride(0), c.stride(0), gate.stride(0), n, least, STATE=state, DIM=n // heads,
         SHARED=heads // (b.shape[1] // state), BY_HEAD=by_head, CHANNELS=channels,
         num_warps=4, **EXACT,
@@ -209,8 +106,8 @@ def _store(pointer, parts, mask, lanes, LENGTH: tl.constexpr):
 
 @triton.jit
 def _scan_inputs(
-    u, step, rate, b, c, gate, bias, runs, i, u_row, step_row, rate_row, b_row, c_row, gate_row, least,
-    channel, inside, head, group, lanes, STATE: tl.constexpr, BY_HEAD: tl.constexpr,
+    u, step, rate, b, c, gate, bias, normed, runs, i, u_row, step_row, rate_row, b_row, c_row, gate_row,
+    least, channel, inside, head, group, lanes, STATE: tl.constexpr, BY_HEAD: tl.constexpr,
 ):  # fmt: skip
     """Inputs of a token's step; loaded while the step before is computed."""
     t = tl.load(runs.order + i)
@@ -226,12 +123,15 @@ def _scan_inputs(
         decay = tl.load(rate + t * rate_row + head, mask=inside)
     bs = _load(b + t * b_row + group * STATE, inside, lanes, STATE)
     cs = _load(c + t * c_row + group * STATE, inside, lanes, STATE)
+    if normed is not None:
+        bs = _rms(bs, normed[0] + channel * 0, normed[1], inside, lanes, STATE)
+        cs = _rms(cs, normed[0] + channel * 0 + STATE, normed[1], inside, lanes, STATE)
     return t, tl.load(runs.stores + i), value, z, dt, decay, bs, cs
 
 
 @triton.jit
 def _scan(
-    u, step, rate, b, c, d, gate, bias, kept, y, runs,
+    u, step, rate, b, c, d, gate, bias, normed, kept, y, runs,
     u_row, step_row, rate_row, b_row, c_row, gate_row, n, least,
     STATE: tl.constexpr, DIM: tl.constexpr, SHARED: tl.constexpr, BY_HEAD: tl.constexpr,
     CHANNELS: tl.constexpr,
@@ -253,14 +153,14 @@ def _scan(
         h = _load(kept + source * (n * STATE) + channel * STATE, begun, lanes, STATE)
         tl.debug_barrier()  # the run may keep its state in the row that it reads
         ahead = _scan_inputs(
-            u, step, rate, b, c, gate, bias, runs, first, u_row, step_row, rate_row, b_row, c_row,
-            gate_row, least, channel, inside, head, group, lanes, STATE, BY_HEAD,
+            u, step, rate, b, c, gate, bias, normed, runs, first, u_row, step_row, rate_row, b_row,
+            c_row, gate_row, least, channel, inside, head, group, lanes, STATE, BY_HEAD,
         )  # fmt: skip
         for i in range(first, last):
             t, row, value, z, dt, decay, bs, cs = ahead
             ahead = _scan_inputs(
-                u, step, rate, b, c, gate, bias, runs, tl.minimum(i + 1, last - 1), u_row, step_row,
-                rate_row, b_row, c_row, gate_row, least, channel, inside, head, group, lanes, STATE,
+                u, step, rate, b, c, gate, bias, normed, runs, tl.minimum(i + 1, last - 1), u_row,
+                step_row, rate_row, b_row, c_row, gate_row, least, channel, inside, head, group, lanes, STATE,
                 BY_HEAD,
             )  # fmt: skip
             if not BY_HEAD:
@@ -312,7 +212,9 @@ def delta_rule(
     """
     (t, heads, dim_v), (key_heads, dim) = v.shape, q.shape[1:]
     y = torch.empty((t, heads, dim_v), dtype=torch.float32, device=v.device)
-    rows = _block(heads * dim_v, 16 if unit_eps is None else 8)  # more would not fit into registers
+    rows = at_once(
+        heads * dim_v, 16 if unit_eps is None else 8
+    )  # more would not fit into registers
     _delta_rule[(triton.cdiv(heads * dim_v, rows), len(runs.sources))](
         q, k, v, beta, decay, bias, a, unit_eps, kept, y, runs,
         q.stride(0), k.stride(0), v.stride(0), beta.stride(0),
@@ -324,12 +226,28 @@ def delta_rule(
 
 
 @triton.jit
-def _unit(parts, eps, SIZE: tl.constexpr):
-    """Rows in sixteens divided by their length, and by the root of SIZE."""
+def _squares(parts):
+    """The sums of squares of rows in sixteens."""
     total = tl.zeros_like(parts[0])
     for g in tl.static_range(len(parts)):
         total = tl.fma(parts[g], parts[g], total)
-    squares, made = _tree(total), ()
+    return _tree(total)
+
+
+@triton.jit
+def _rms(parts, weight, eps, inside, lanes, SIZE: tl.constexpr):
+    """Rows in sixteens after an RMS norm with weights at pointers ``weight``."""
+    squares, weights, made = _squares(parts), _load(weight, inside, lanes, SIZE), ()
+    factor = tl.div_rn(1.0, tl.sqrt_rn(tl.div_rn(squares, SIZE * 1.0) + eps))
+    for g in tl.static_range(len(parts)):
+        made += (parts[g] * factor[:, None, None, None, None] * weights[g],)
+    return made
+
+
+@triton.jit
+def _unit(parts, eps, SIZE: tl.constexpr):
+    """Rows in sixteens divided by their length, and by the root of SIZE."""
+    squares, made = _squares(parts), ()
     above = tl.zeros_like(squares) + 1.0
     if SIZE > 1:
         above = tl.div_rn(above, tl.sqrt_rn(tl.zeros_like(squares) + SIZE))
@@ -422,8 +340,3 @@ def _delta_rule(
             if row >= 0:
                 _store(kept + row * (n * DIM) + own * DIM, state, inside, lanes, DIM)
         tl.debug_barrier()  # the next run may start from what this one has kept
-
-
-def _block(n: int, most: int) -> int:
-    """How many of ``n`` channels a program takes: at most ``most`` on a device."""
-    return min(triton.next_power_of_2(n), sized(1024, most))

@@ -1,4 +1,4 @@
-"""Operations beside the scans of layers that keep a state, in Triton: rates, gates, norms of parts of rows.
+"""Operations beside the scans of layers that keep a state: convolutions, rates, gates, norms of parts of rows.
 
 All tensors are float32; rows may have any stride, but their elements are contiguous.
 """
@@ -13,8 +13,126 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from aleator.models.kernels.floats import EXACT, exponential, sigmoid, silu, sized, softplus, tree
+from aleator.models.kernels.floats import (
+    EXACT,
+    Constants,
+    Work,
+    exponential,
+    sigmoid,
+    silu,
+    sized,
+    softplus,
+    tree,
+)
 from aleator.models.kernels.norms import activate, groups_at_once, rows_at_once
+from aleator.models.kernels.runs import Runs
+
+
+def convolving(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    kept: Tensor,
+    runs: Runs,
+    activated: bool,
+    gates: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Work]:
+    """See :func:`aleator.models.layers.scans.convolve`: the result, and what is to be launched to make it.
+
+    ``kept`` is float32 [rows, C, width - 1], oldest first.  ``gates``, [T, C] with rows as far apart as those
+    of ``x``, multiply what the convolution takes and makes.  Rows may have any stride.
+    """
+    (t, n), width = x.shape, weight.shape[1]
+    y = torch.empty((t, n), dtype=torch.float32, device=x.device)
+    slots = triton.next_power_of_2(width - 1)
+    # Only the run's first tile needs values from before the run.
+    tokens = max(4 if t <= 64 else 16, slots)
+    channels = at_once(n, max(4, min(64, 2048 // (tokens * slots))))
+    arguments = x, weight, bias, kept, y, runs, gates, x.stride(0), n
+    shape = Constants(((width, activated, tokens, channels, slots),))
+    chains = len(runs.sources)
+    return y, Work(triton.cdiv(n, channels) * chains, chains, arguments, Constants(()), shape)
+
+
+def convolve_alone(work: Work) -> None:
+    """Launch what :func:`convolving` has made."""
+    _convolve[(work.programs,)](work.arguments, work.count, SHAPE=work.shape, num_warps=4, **EXACT)
+
+
+@triton.jit
+def _values(
+    x, gates, history, order, at, wanted, channel, inside, first, begun, stride, BEFORE: tl.constexpr
+):  # fmt: skip
+    """Channels' values at indices ``at`` of ``order``: those of a run's tokens, or what was kept before."""
+    new, old = wanted & (at >= first), wanted & (at < begun)
+    token = tl.load(order + at, mask=new)
+    value = tl.load(x + token * stride + channel, mask=new & inside, other=0.0)
+    if gates is not None:
+        value = tl.load(gates[0] + token * stride + channel, mask=new & inside, other=0.0) * value
+    slot = at - first + BEFORE
+    kept = tl.load(history + channel * BEFORE + slot, mask=old & inside)
+    return tl.where(old, kept, value)
+
+
+@triton.jit(do_not_specialize=["n_chains"])
+def _convolve(arguments, n_chains, SHAPE: tl.constexpr):
+    convolved(arguments, n_chains, tl.program_id(0), SHAPE)
+
+
+@triton.jit
+def convolved(arguments, n_chains, number, SHAPE: tl.constexpr):
+    """Program ``number`` of :func:`convolving`: some channels of a chain of runs; none of further programs."""
+    x, weight, bias, kept, y, runs, gates, stride, n = arguments
+    chains, starts, sources, order, stores = runs
+    WIDTH: tl.constexpr = SHAPE[0]
+    TOKENS: tl.constexpr = SHAPE[2]
+    CHANNELS: tl.constexpr = SHAPE[3]
+    SLOTS: tl.constexpr = SHAPE[4]
+    BEFORE: tl.constexpr = WIDTH - 1
+    blocks = tl.cdiv(n, CHANNELS)
+    own = number % blocks * CHANNELS + tl.arange(0, CHANNELS)
+    channel, channels = own[None, :], own[None, :, None]
+    inside = channel < n
+    slot = tl.arange(0, SLOTS)[None, None, :]
+    real, chain = number < blocks * n_chains, chains + number // blocks
+    for run in range(tl.load(chain, real, 0), tl.load(chain + 1, real, 0)):
+        first, last = tl.load(starts + run), tl.load(starts + run + 1)
+        source = tl.load(sources + run)
+        begun = tl.where(source < 0, -BEFORE, first)  # no index is as low
+        history = kept + source * (n * BEFORE)
+        for begin in range(first, last, TOKENS):
+            i = begin + tl.arange(0, TOKENS)
+            at, live = i[:, None], (i < last)[:, None]
+            total = tl.zeros((TOKENS, CHANNELS), tl.float32)
+            for k in tl.static_range(WIDTH):
+                value = _values(
+                    x, gates, history, order, at + (k - BEFORE), live, channel, inside, first, begun,
+                    stride, BEFORE,
+                )  # fmt: skip
+                w = tl.load(weight + channel * WIDTH + k, mask=inside)
+                total = tl.fma(value, w, total)
+            added = 0.0  # which of -0 makes +0
+            if bias is not None:
+                added = tl.load(bias + channel, mask=inside)
+            total = total + added
+            if SHAPE[1]:
+                total = silu(total)
+            token = tl.load(order + at, mask=live)
+            if gates is not None:
+                total = tl.load(gates[1] + token * stride + channel, mask=live & inside) * total
+            tl.store(y + token * n + channel, total, mask=live & inside)
+            row = tl.load(stores + i, mask=i < last, other=-1)
+            if tl.max(row, axis=0) >= 0:
+                rows = row[:, None, None]
+                wanted = (rows >= 0) & (slot < BEFORE)
+                latest = _values(
+                    x, gates, history, order, i[:, None, None] + slot + (1 - BEFORE), wanted,
+                    channels, channels < n, first, begun, stride, BEFORE,
+                )  # fmt: skip
+                tl.debug_barrier()  # other threads may still read this row
+                to = kept + rows * (n * BEFORE) + channels * BEFORE + slot
+                tl.store(to, latest, mask=wanted & (channels < n))
+        tl.debug_barrier()  # the next run may start from what this one has kept
 
 
 def time_step(x: Tensor, bias: Tensor, a: Tensor, least: float) -> tuple[Tensor, Tensor]:
@@ -213,3 +331,8 @@ def _norm_parts(
         z = tl.load(gate + (row * gate_row + begin)[:, None] + element[None, :], mask=inside)
         value = tl.div_rn(value, 1.0 + exponential(-z)) if GATE == "sigmoid" else value * silu(z)
     tl.store(y + (row * n + begin)[:, None] + element[None, :], value, mask=inside)
+
+
+def at_once(n: int, most: int) -> int:
+    """How many of ``n`` channels a program takes: at most ``most`` on a device."""
+    return min(triton.next_power_of_2(n), sized(1024, most))

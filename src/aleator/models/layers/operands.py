@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from aleator.models.layers.norms import Norm, as_it_is
 from aleator.models.layers.rotary import Rotary
+
+if TYPE_CHECKING:
+    from aleator.models.layers.linear import Linear
 
 Chosen = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """x [T, n, n_in] and indices of matrices [T, n] -> the products [T, n, n_out]."""
@@ -44,6 +47,14 @@ class Sum(NamedTuple):
     residual: Residual
 
 
+class Factors(NamedTuple):
+    """What a product is made from."""
+
+    matrix: Linear
+    x: torch.Tensor  # [T, n_in]
+    norm: Norm = as_it_is  # of x, before the product
+
+
 Activations = torch.Tensor | Sum
 """What layers pass on, [T, n_embd]."""
 
@@ -70,6 +81,8 @@ class Attending(NamedTuple):
     values_in_keys: int
 
 
+Products = Callable[[torch.Tensor, Norm], list[torch.Tensor]]
+"""x [T, n_in] and its norm -> its product with each of some matrices."""
 EachHead = Callable[[torch.Tensor], torch.Tensor]
 """A product of each head of x [T, H, n_in] with its own matrix, [T, H, n_out]."""
 Router = Callable[[torch.Tensor, Norm], Routed]

@@ -21,7 +21,9 @@ from aleator.models.layers.operands import (
     Attending,
     Chosen,
     EachHead,
+    Factors,
     Mixed,
+    Products,
     Residual,
     Routed,
     Router,
@@ -97,10 +99,18 @@ class TorchOps:
         """A layer's input, made if it is not yet."""
         return self.add(*x) if isinstance(x, Sum) else x
 
-    def products(self, matrices: Sequence[Linear], x: Tensor, norm: Norm) -> list[Tensor]:
-        """``x`` [T, n_in], normalised, times each of some matrices."""
-        x = norm(x)
-        return [matrix(x) for matrix in matrices]
+    def products(self, matrices: Sequence[Linear]) -> Products:
+        """A function that computes the products of one input with some matrices, which it takes over."""
+
+        def made(x: Tensor, norm: Norm) -> list[Tensor]:
+            x = norm(x)
+            return [matrix(x) for matrix in matrices]
+
+        return made
+
+    def each(self, listed: Sequence[Factors]) -> list[Tensor]:
+        """The :meth:`product` of each."""
+        return [self.product(*of) for of in listed]
 
     def activated(self, y: Tensor, gate: str, gated: bool) -> Tensor:
         """f(y) [..., n], or f(gate) * up [..., n / 2] from gate and up side by side."""
@@ -331,13 +341,20 @@ class TorchOps:
         y = scans.convolve(x, *of, batch.states, parts.index, activated)
         return y if gates is None else gates[1] * y
 
+    def convolve_and_each(
+        self, x: Tensor, parts: Stateful[Linear, Tensor], batch: Pass, listed: Sequence[Factors]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The results of :meth:`convolve` and of :meth:`each`."""
+        return self.convolve(x, parts, batch), self.each(listed)
+
     def scan(self, of: Scanned, parts: Spaces, batch: Pass) -> Tensor:
         """The selective scan: ``(y + d u) * silu(gate)`` [T, D].
 
         Time steps are softplus(steps); with one decay per head, max(softplus(steps + bias), ``least_step``).
         See :func:`~aleator.models.layers.scans.scan`.
         """
-        u, steps, b, c, gate = of
+        u, steps, both, gate, norm = of
+        b, c = norm(both).unbind(1)
         steps, d = steps.float(), parts.d
         if isinstance(parts, HeadSpace):
             dt = F.softplus(steps + parts.time_bias).clamp_min(parts.ssm.least_step)

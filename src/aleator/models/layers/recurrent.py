@@ -14,7 +14,7 @@ from aleator.models.layers.feed_forward import FeedForwardAfterState
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import Norm, as_it_is
-from aleator.models.layers.operands import Activations, Residual
+from aleator.models.layers.operands import Activations, Factors, Residual
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.scans import Deltas, Scanned
 
@@ -70,8 +70,8 @@ class MambaLayer(StatefulLayer[recurrent_parts.StateSpace[Linear, torch.Tensor]]
         selected = tensors.select(u.to(x))
         steps = ops.product(tensors.time_step, selected[:, :rank], self.step_norm)
         both = selected[:, rank:].float().view(len(x), 2, ssm.d_state)
-        b, c = self.norm_both(both).unbind(1)
-        return self.added(x, ops.scan(Scanned(u, steps, b, c, gate), tensors, batch), rows)
+        scanned = Scanned(u, steps, both, gate, self.norm_both)
+        return self.added(x, ops.scan(scanned, tensors, batch), rows)
 
 
 class HeadSpaceLayer(StatefulLayer[recurrent_parts.HeadSpace[Linear, torch.Tensor]]):
@@ -94,8 +94,8 @@ class HeadSpaceLayer(StatefulLayer[recurrent_parts.HeadSpace[Linear, torch.Tenso
             projected.float(), [inner, ssm.conv_channels, ssm.heads], dim=1
         )
         values = ops.convolve(values, parts, batch)
-        u, b, c = torch.split(values, [inner, n, n], dim=1)
-        return ops.scan(Scanned(u, steps, b, c, gate), parts, batch)
+        both = values[:, inner:].view(len(values), 2, n)
+        return ops.scan(Scanned(values[:, :inner], steps, both, gate), parts, batch)
 
     def projected(self, y: torch.Tensor, residual: Residual) -> torch.Tensor:
         """The scan's result normalised, projected and added."""
@@ -123,14 +123,20 @@ class DeltaNetLayer(StatefulLayer[recurrent_parts.DeltaNet[Linear, torch.Tensor]
     Projections, convolution over time, delta rule, gated norm, projection.
     """
 
+    def __init__(self, weights: LayerWeights, index: int) -> None:
+        super().__init__(weights, index)
+        of = self.parts
+        self.products = self.ops.products([of.qkv, of.gate, of.beta, of.decay])
+
     def __call__(self, x: Activations, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         x = self.ops.summed(x)
         parts, net, t, ops = self.parts, self.parts.net, x.shape[0], self.ops
-        matrices = [parts.qkv, parts.gate, parts.beta, parts.decay]
-        qkv, gate, beta, decay = ops.products(matrices, x, self.norm)
+        qkv, gate, beta, decay = self.products(x, self.norm)
         if parts.gate_up is not None and parts.decay_up is not None:
-            gate, decay = ops.product(parts.gate_up, gate), ops.product(parts.decay_up, decay)
-        qkv = ops.convolve(qkv.float(), parts, batch)
+            ups = Factors(parts.gate_up, gate), Factors(parts.decay_up, decay)
+            qkv, (gate, decay) = ops.convolve_and_each(qkv.float(), parts, batch, ups)
+        else:
+            qkv = ops.convolve(qkv.float(), parts, batch)
         qk, v = torch.split(qkv, [2 * net.keys, net.values], dim=1)
         v = v.view(t, net.n_heads, net.head_dim_v)
         y = ops.delta_scan(Deltas(qk, v, beta.float(), decay.float()), parts, batch)

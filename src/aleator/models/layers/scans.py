@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from aleator.cache.pools.recurrent_rows import RecurrentBatch
 from aleator.cache.storage.tensors import as_tensor
+from aleator.models.layers.norms import Norm, as_it_is
 
 
 class Scanned(NamedTuple):
@@ -17,9 +18,9 @@ class Scanned(NamedTuple):
 
     u: torch.Tensor  # inputs, float32 [T, D]
     steps: torch.Tensor  # [T, D], or [T, heads] with one decay per head
-    b: torch.Tensor  # [T, N], or [T, groups * N] with heads
-    c: torch.Tensor  # as ``b``
+    both: torch.Tensor  # b and c, [T, 2, N], or [T, 2, groups * N] with heads
     gate: torch.Tensor  # [T, D]
+    norm: Norm = as_it_is  # of b and c, before the scan
 
 
 class Deltas(NamedTuple):
