@@ -102,14 +102,15 @@ class DeviceChain:
         self.device = at
         self.kernels = kernels_for(at) if kernels == "auto" else kernels
         self.report = Report(max_batch, n_vocab, at, logprobs, kept)
-        if self.kernels == "host":
-            self._backend: Backend = HostBackend(self._options, self._template, self.report)
-        else:
-            self._backend = _on_device(
-                self.kernels, self._options, self._template, others, self.report
-            )
+        self._backend = self._made(others)
         for row in range(max_batch):
             self.set_row(row)
+
+    def _made(self, chains: Sequence[SamplerChain]) -> Backend:
+        """Make the backend of the chain."""
+        if self.kernels == "host":
+            return HostBackend(self._options, self._template, self.report)
+        return _on_device(self.kernels, self._options, self._template, chains, self.report)
 
     @staticmethod
     def bytes_for(

@@ -262,11 +262,11 @@ class Launches(TorchDispatchMode):  # type: ignore[no-untyped-call]
         part.launches += 1
         part.kernels += 1
         named = dict(zip(kernel.arg_names, args, strict=False)) | constants
-        # Of several matrices only the first is one of experts.
+        # Of several matrices only the first is one of experts, and its norm, a vector, is of all.
         first = _tensors(named["parts"][0]) if "parts" in named else _tensors(list(named.values()))
         for tensor in _tensors(list(named.values())):
             if _memory(tensor) in self._weights:
-                stacked = any(tensor is each for each in first)
+                stacked = tensor.ndim > 1 and any(tensor is each for each in first)
                 part.weights += _read(named, tensor, stacked)
 
 
