@@ -298,12 +298,9 @@ class LoadedModel(Uncopyable):
         state = state_of(generation.chain, session.tokens, len(made))
         session = replace(session, chain=state)
         context = self.own_context()
-        if (
-            tiers := self.tiers_of(context)
-        ) is not None:  # the cells get what a tier has of the text
-            tiers.reuse(
-                0, [*session.remaining, 0], session.namespace
-            )  # of a prompt, so without its last
+        # The cells get what a tier has of the text: as of a prompt, whose last token is never reused.
+        if (tiers := self.tiers_of(context)) is not None:
+            tiers.reuse(0, [*session.remaining, 0], session.namespace)
             context.cache.seq_rm(0, -1, -1)
         held = save_session(path, context, session, self.identity)
         path.holds(session.tokens, session.n_prompt)

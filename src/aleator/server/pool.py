@@ -70,7 +70,7 @@ class Pool:
         self.options, self._memory = options, options.models_memory
         if self._memory is None and (limit := memory_limit()) is not None:
             self._memory = int(limit * OF_MEMORY)
-        self._asked, self._again, self._listing = default, again, asyncio.Lock()
+        self._asked, self._again, self._reloading = default, again, asyncio.Lock()
         self._former: list[Entry] = []  # no longer listed; those in memory are unloaded once idle
         self._take(entries)
         self._turn = asyncio.Lock()  # held while models are loaded or unloaded
@@ -107,7 +107,7 @@ class Pool:
         """
         if self._again is None:
             return
-        async with self._listing:
+        async with self._reloading:
             made = await in_thread(self._again)
             self._check_open()
             known = {each.name: each for each in self.entries}
