@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 def on_demand(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     """Return a package's ``__getattr__`` that imports each name from its home, a module of the package.
 
-    Names whose home is "" are modules themselves.
+    A name is kept in the package, so that it is looked up once.  Names whose home is "" are modules themselves.
     """
 
     def find(name: str) -> Any:
@@ -18,6 +19,8 @@ def on_demand(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if not homes[name]:
             return import_module(f"{package}.{name}")
-        return getattr(import_module(f"{package}.{homes[name]}"), name)
+        value = getattr(import_module(f"{package}.{homes[name]}"), name)
+        setattr(sys.modules[package], name, value)
+        return value
 
     return find
