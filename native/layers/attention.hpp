@@ -31,6 +31,40 @@ struct Attended {
   int64_t offset = 0;  // channels before the rotated ones
 };
 
+// What is read next of a cache: columns' rows, which are asked for in memory's order, some with
+// each that is read. Rows of one head lie apart from each other, so the processor does not guess
+// them.
+class Ahead {
+ public:
+  Ahead(const CacheSide& side, const int32_t* cells, int64_t columns, int64_t first_byte,
+        int64_t bytes)
+      : rows_(side.rows(0)), cells_(cells), columns_(side.by_channel ? 0 : columns), bytes_(bytes) {
+    rows_.first += first_byte;
+  }
+  // Columns from `begin` up to `end` may be asked for now.
+  void expect(int64_t begin, int64_t end) {
+    if (next_ < begin) next_ = begin, left_ = 0;
+    end_ = end < columns_ ? end : columns_;
+  }
+  void ask(int64_t bytes) {
+    while (bytes > 0) {
+      if (left_ <= 0) {
+        if (next_ >= end_) return;
+        at_ = rows_[cells_[next_++]], left_ = bytes_;
+      }
+      const int64_t n = bytes < left_ ? bytes : left_;
+      for (int64_t i = 0; i < n; i += 64) __builtin_prefetch(at_ + i, 0, 2);
+      at_ += n, left_ -= n, bytes -= n;
+    }
+  }
+
+ private:
+  CacheSide::Rows rows_;
+  const int32_t* cells_;
+  int64_t columns_, bytes_, next_ = 0, end_ = 0, left_ = 0;
+  const uint8_t* at_ = nullptr;
+};
+
 constexpr int64_t padded(int64_t n) { return (n + 15) / 16 * 16; }
 // Columns in one call of mix, at most: few queries take few, so that memory is read as it lies;
 // many take more, so that sums are stored and loaded again less often.
@@ -52,13 +86,13 @@ constexpr int64_t attention_slack = 16;  // floats that a row of scores must hav
 // scores[i * stride + j - begin] = q_i . key_j * scale for columns [begin, end) and every query.
 ALEATOR_KERNEL(void, score_keys,
                (const Attended& seen, const CacheSide& keys, float scale, int64_t begin,
-                int64_t end, float* scores, int64_t stride, float* room))
+                int64_t end, float* scores, int64_t stride, float* room, Ahead& ahead))
 // The same for many queries in two steps. Keys of columns [begin, end) as float32, each 16 as a
 // square [padded(dim), 16], the last one filled up; and scores of columns from there on. `highest`,
 // if it is given: see find_highest.
 ALEATOR_KERNEL(void, key_columns,
                (const Attended& seen, const CacheSide& keys, int64_t begin, int64_t end,
-                float* columns, float* room))
+                float* columns, float* room, Ahead& ahead))
 ALEATOR_KERNEL(void, score_columns,
                (const Attended& seen, const float* columns, int64_t width, float scale,
                 int64_t begin, int64_t end, float* scores, int64_t stride, float* highest))
@@ -89,6 +123,6 @@ ALEATOR_KERNEL(float, weight_factor,
 ALEATOR_KERNEL(void, mix,
                (const Attended& seen, const CacheSide& values, const float* weights, int64_t stride,
                 int64_t begin, int64_t end, int64_t c0, int64_t c1, float* out, int64_t out_stride,
-                float* room))
+                float* room, Ahead& ahead))
 
 }  // namespace aleator

@@ -12,10 +12,10 @@ constexpr int64_t kept_floats = 1 << 20;
 
 // Scores of columns [begin, end), the first a multiple of 16.
 void AttentionStep::score(Scratch& own, const AttentionShape& s, const Attended& seen, bool keeps,
-                          int64_t begin, int64_t end, float* scores, int64_t stride,
+                          int64_t begin, int64_t end, float* scores, int64_t stride, Ahead& ahead,
                           float* highest) const {
   if (seen.n_queries < many_scores)
-    return score_keys_(seen, s.keys, s.scale, begin, end, scores, stride, own.room.data());
+    return score_keys_(seen, s.keys, s.scale, begin, end, scores, stride, own.room.data(), ahead);
   const int64_t width = padded(s.keys.dim), most = std::min(kept_floats / width, padded(seen.n));
   if (own.head != seen.head || own.cells != seen.cells)
     own.head = seen.head, own.cells = seen.cells, own.transposed = 0;
@@ -28,7 +28,8 @@ void AttentionStep::score(Scratch& own, const AttentionShape& s, const Attended&
     known = std::clamp(own.transposed / 16 * 16, begin, end);
     own.transposed = std::max(own.transposed, end);
   }
-  if (known < end) key_columns_(seen, s.keys, known, end, columns + (known - begin) * width, block);
+  if (known < end)
+    key_columns_(seen, s.keys, known, end, columns + (known - begin) * width, block, ahead);
   score_columns_(seen, columns, width, s.scale, begin, end, scores, stride, highest);
 }
 
@@ -60,8 +61,14 @@ void AttentionStep::run_many(Scratch& own, const AttentionShape& s, const Tile& 
   own.factors.assign(n, 0.0f);
   float* const highest = own.highest.data();
   const bool adjusts = s.softcap != 0 || s.slopes;
+  const auto of_head = [&](const CacheSide& side) {
+    return Ahead(side, tile.cells, tile.n, h * side.row_bytes(), side.row_bytes());
+  };
+  Ahead keys = of_head(s.keys), values = of_head(s.values);
   blocks([&](int64_t begin, int64_t end, float* scores) {
-    score(own, s, seen, tile.keeps, begin, end, scores, together, adjusts ? nullptr : highest);
+    keys.expect(end, end + together);
+    score(own, s, seen, tile.keeps, begin, end, scores, together, keys,
+          adjusts ? nullptr : highest);
     if (!adjusts) return;
     adjust_block(own, s, tile, h, begin, end, scores, together);
     find_highest_(seen, begin, end, scores, together, highest);
@@ -69,8 +76,9 @@ void AttentionStep::run_many(Scratch& own, const AttentionShape& s, const Tile& 
   across_lanes(own.highest, n);
   blocks([&](int64_t begin, int64_t end, float* scores) {
     weigh_columns_(seen, begin, end, scores, together, highest, own.totals.data());
+    values.expect(end, end + together);
     mix_(seen, s.values, scores, together, begin, end, 0, dim, own.mixed.data(), width,
-         own.room.data());
+         own.room.data(), values);
   });
   for (int64_t i = 0; i < n; i++)
     if (own.first[i] < own.end[i])

@@ -23,11 +23,12 @@ constexpr int keys_at_once = sums_at_once / (NQ == 3 ? 4 : NQ);
 
 template <class Read, int NQ>
 static void score_keys(const float* const (&q)[NQ], const uint8_t* const* rows, int64_t n,
-                       int64_t dim, float scale, float* const (&to)[NQ]) {
+                       int64_t dim, float scale, float* const (&to)[NQ], Ahead& ahead) {
   constexpr int C = keys_at_once<NQ>, vectors = span<Read> / lanes;
   v16 total[sums_at_once];
   for (v16& t : total) t = splat16(0);
   const auto add = [&](int64_t i, auto whole) {
+    ahead.ask(C * Read::bytes(span<Read>));
 #pragma GCC unroll 16
     for (int c = 0; c < C; c++) {
       vf v[vectors];
@@ -57,13 +58,13 @@ static void score_keys(const float* const (&q)[NQ], const uint8_t* const* rows, 
 
 template <class Read, int NQ>
 static void score_rows(const float* const* q, const uint8_t* const* rows, int64_t n, int64_t dim,
-                       float scale, float* const* to) {
+                       float scale, float* const* to, Ahead& ahead) {
   constexpr int C = keys_at_once<NQ>;
   const float* forms[NQ];
   float* at[NQ];
   for (int r = 0; r < NQ; r++) forms[r] = q[r], at[r] = to[r];
   for (int64_t j = 0; j < n; j += C) {
-    score_keys<Read, NQ>(forms, rows + j, n - j, dim, scale, at);
+    score_keys<Read, NQ>(forms, rows + j, n - j, dim, scale, at, ahead);
     for (float*& p : at) p += C;
   }
 }
@@ -71,7 +72,7 @@ static void score_rows(const float* const* q, const uint8_t* const* rows, int64_
 // Scores of n <= 16 rows of keys and a few queries; as many rows again may be read.
 template <class Read>
 static void score_few(const Attended& seen, int64_t variant, const uint8_t* const* rows, int64_t n,
-                      int64_t dim, float scale, float* scores, int64_t stride) {
+                      int64_t dim, float scale, float* scores, int64_t stride, Ahead& ahead) {
   for (int64_t i = 0; i < seen.n_queries;) {
     const float* q[4];
     float* to[4];
@@ -81,13 +82,13 @@ static void score_few(const Attended& seen, int64_t variant, const uint8_t* cons
       to[r] = scores + (i + r) * stride;
     }
     if (most == 4)
-      score_rows<Read, 4>(q, rows, n, dim, scale, to);
+      score_rows<Read, 4>(q, rows, n, dim, scale, to, ahead);
     else if (most == 3 && lanes == 16)
-      score_rows<Read, lanes == 16 ? 3 : 2>(q, rows, n, dim, scale, to);
+      score_rows<Read, lanes == 16 ? 3 : 2>(q, rows, n, dim, scale, to, ahead);
     else if (most >= 2)
-      score_rows<Read, 2>(q, rows, n, dim, scale, to);
+      score_rows<Read, 2>(q, rows, n, dim, scale, to, ahead);
     else
-      score_rows<Read, 1>(q, rows, n, dim, scale, to);
+      score_rows<Read, 1>(q, rows, n, dim, scale, to, ahead);
     i += most == 3 && lanes < 16 ? 2 : most;
   }
 }
@@ -261,28 +262,19 @@ static void with_keys(const Attended& seen, const CacheSide& keys, F&& f) {
   });
 }
 
-// Asks for the rows of the n columns that come few_rows after column j.
-static void expect_keys(const Attended& seen, const CacheSide& keys, int64_t j, int64_t n) {
-  const CacheSide::Rows all = keys.rows(seen.head);
-  const int64_t row_bytes = keys.row_bytes();
-  for (int64_t k = j + few_rows; k < std::min(j + n + few_rows, seen.n); k++)
-    expect(all[seen.cells[k]], row_bytes);
-}
-
 void score_keys(const Attended& seen, const CacheSide& keys, float scale, int64_t begin,
-                int64_t end, float* scores, int64_t stride, float* room) {
+                int64_t end, float* scores, int64_t stride, float* room, Ahead& ahead) {
   const Attended::Part* part = seen.parts;
   while (part->end <= begin) part++;
   with_keys(seen, keys, [&](auto read, auto found) {
     for (int64_t j = begin; j < end; j += 16) {
       const int64_t n = std::min<int64_t>(16, end - j);
-      expect_keys(seen, keys, j, 16);
       const uint8_t* rows[32];
       find_rows<decltype(read)>(seen, keys, j, n, room, rows);
       for (int64_t k = 0; k < n;) {
         const int64_t to = std::min(n, part->end - j);
         score_few<decltype(found)>(seen, part->variant, rows + k, to - k, keys.dim, scale,
-                                   scores + (j - begin) + k, stride);
+                                   scores + (j - begin) + k, stride, ahead);
         k = to;
         if (part->end - j <= k && j + k < seen.n) part++;
       }
@@ -291,10 +283,10 @@ void score_keys(const Attended& seen, const CacheSide& keys, float scale, int64_
 }
 
 void key_columns(const Attended& seen, const CacheSide& keys, int64_t begin, int64_t end,
-                 float* columns, float* room) {
+                 float* columns, float* room, Ahead& ahead) {
   with_keys(seen, keys, [&](auto read, auto found) {
     for (int64_t j = begin; j < end; j += 16) {
-      expect_keys(seen, keys, j, 16);
+      ahead.ask(16 * keys.row_bytes());
       const uint8_t* rows[32];
       find_rows<decltype(read)>(seen, keys, j, std::min<int64_t>(16, end - j), room, rows);
       transpose_rows<decltype(found)>(rows, keys.dim, columns + (j - begin) * padded(keys.dim));

@@ -49,10 +49,13 @@ void AttentionStep::score_part(Scratch& own, const AttentionShape& s, const Tile
   const int64_t stride = padded(longest_) + attention_slack;
   form(own, s, tile, 0, s.keys.heads, q);
   const int64_t together = columns_together(tile.tokens * s.group(), s.keys.dim);
-  for (int64_t j = begin; j < end; j += together)
+  Ahead ahead(s.keys, tile.cells, end, 0, s.keys.heads * s.keys.row_bytes());
+  for (int64_t j = begin; j < end; j += together) {
+    ahead.expect(j + together, j + 2 * together);
     for (int64_t h = 0; h < s.keys.heads; h++)
       score(own, s, own.seen[h], false, j, std::min(end, j + together),
-            &scores_[row(s, tile, h) * stride + j], stride);
+            &scores_[row(s, tile, h) * stride + j], stride, ahead);
+  }
 }
 
 void AttentionStep::weigh_row(const AttentionShape& s, int64_t row) {
@@ -85,11 +88,19 @@ void AttentionStep::mix_channels(Scratch& own, const AttentionShape& s, const Ti
       std::fill_n(&mixed_[i * width + c], std::min(channels_together, width - c), 0.0f);
   });
   const int64_t together = columns_together(n, dim);
-  for (int64_t j = 0; j < tile.n; j += together)
+  const auto byte = [&](int64_t i) {
+    return i / per_head * s.values.row_bytes() +
+           stored_bytes(s.values.type, std::min(dim, i % per_head * channels_together));
+  };
+  Ahead ahead(s.values, tile.cells, tile.n, byte(first), byte(last) - byte(first));
+  for (int64_t j = 0; j < tile.n; j += together) {
+    ahead.expect(j + together, j + 2 * together);
     each([&](int64_t h, int64_t c, int64_t end, int64_t row) {
       mix_(own.seen[h], s.values, &scores_[row * stride + j], stride, j,
-           std::min(tile.n, j + together), c, end, &mixed_[row * width], width, own.room.data());
+           std::min(tile.n, j + together), c, end, &mixed_[row * width], width, own.room.data(),
+           ahead);
     });
+  }
   each([&](int64_t h, int64_t c, int64_t end, int64_t row) {
     for (int64_t i = 0; i < n; i++) {
       float* to = out + ((tile.token + i / group) * s.heads + h * group + i % group) * dim;

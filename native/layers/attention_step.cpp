@@ -270,9 +270,14 @@ void AttentionStep::run_heads(Scratch& own, const AttentionShape& s, const Tile&
       for (int64_t h = 0; h < h1 - h0; h++)
         f(j, std::min(tile.n, j + few_rows), own.seen[h], h * n);
   };
+  const auto of_heads = [&](const CacheSide& side) {
+    return Ahead(side, tile.cells, tile.n, h0 * side.row_bytes(), (h1 - h0) * side.row_bytes());
+  };
+  Ahead keys = of_heads(s.keys), values = of_heads(s.values);
   blocks([&](int64_t begin, int64_t end, const Attended& seen, int64_t row) {
+    keys.expect(end, end + few_rows);
     score_keys_(seen, s.keys, s.scale, begin, end, &own.scores[row * stride + begin], stride,
-                own.room.data());
+                own.room.data(), keys);
   });
   for (int64_t row = 0; row < int64_t(rows); row++) {
     const int64_t first = own.first[row % n], end = own.end[row % n];
@@ -282,8 +287,9 @@ void AttentionStep::run_heads(Scratch& own, const AttentionShape& s, const Tile&
                 &own.scores[row * stride], first, end);
   }
   blocks([&](int64_t begin, int64_t end, const Attended& seen, int64_t row) {
+    values.expect(end, end + few_rows);
     mix_(seen, s.values, &own.scores[row * stride + begin], stride, begin, end, 0, dim,
-         &own.mixed[row * width], width, own.room.data());
+         &own.mixed[row * width], width, own.room.data(), values);
   });
   for (int64_t h = h0; h < h1; h++) finish(own, s, tile, h, (h - h0) * n, out);
 }

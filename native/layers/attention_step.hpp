@@ -88,7 +88,8 @@ class AttentionStep {
   void form(Scratch& own, const AttentionShape& s, const Tile& tile, int64_t h0, int64_t h1,
             const float* q) const;
   void score(Scratch& own, const AttentionShape& s, const Attended& seen, bool keeps, int64_t begin,
-             int64_t end, float* scores, int64_t stride, float* highest = nullptr) const;
+             int64_t end, float* scores, int64_t stride, Ahead& ahead,
+             float* highest = nullptr) const;
   void run_heads(Scratch& own, const AttentionShape& s, const Tile& tile, int64_t h0, int64_t h1,
                  const float* q, float* out) const;
   void finish(const Scratch& own, const AttentionShape& s, const Tile& tile, int64_t h,

@@ -12,19 +12,16 @@ struct InCache {
   using Type = Read;
   CacheSide::Rows rows;
   const int32_t* cells;
-  int64_t n;
+  Ahead& ahead;
   const uint8_t* row(int64_t j) const { return rows[cells[j]]; }
-  // Asks for n channels from c on of a row that comes later.
-  void expect_after(int64_t j, int64_t c, int64_t channels) const {
-    if (j + few_rows < n) expect(row(j + few_rows) + Read::bytes(c), Read::bytes(channels));
-  }
+  void ask(int64_t channels) const { ahead.ask(Read::bytes(channels)); }
 };
 struct Widened {
   using Type = ReadF32;
   const float* rows;
   int64_t width;
   const uint8_t* row(int64_t j) const { return reinterpret_cast<const uint8_t*>(rows + j * width); }
-  void expect_after(int64_t, int64_t, int64_t) const {}
+  void ask(int64_t) const {}
 };
 
 // One chain of additions for each query and channel, over rows [begin, end).
@@ -40,7 +37,7 @@ static inline void mix_chunk(const Rows& from, int64_t begin, int64_t end, int64
     for (int k = 0; k < NC; k++) sum[r][k] = load(out[r] + c + k * lanes);
   for (int64_t j = begin; j < end; j++) {
     const uint8_t* row = from.row(j);
-    from.expect_after(j, c, NC * lanes);
+    from.ask(NC * lanes);
     vf v[NC];
 #pragma GCC unroll 8
     for (int k = 0; k < NC; k += vectors) {
@@ -159,20 +156,19 @@ constexpr bool copied = lanes < 16 || Blocks<Read> || Read::type == Stored::f32;
 template <class Read>
 static void mix_cells(const Attended& seen, const CacheSide& values, const float* weights,
                       int64_t stride, int64_t begin, int64_t end, int64_t c0, int64_t c1,
-                      float* out, int64_t out_stride, float* room) {
+                      float* out, int64_t out_stride, float* room, Ahead& ahead) {
   const int64_t dim = values.dim, n = end - begin;
   const int32_t* cells = seen.cells + begin;
   const CacheSide::Rows rows = values.rows(seen.head);
   if constexpr (!(widened_first<Read> || (Blocks<Read> && lanes == 16)))
     if (!values.by_channel &&
         !(copied<Read> && seen.n_queries >= (Blocks<Read> ? many_mixed : many_scores)))
-      return mix_seen(InCache<Read>{rows, cells, seen.n - begin}, seen, weights, stride, begin, n,
-                      dim, c0, c1, out, out_stride);
+      return mix_seen(InCache<Read>{rows, cells, ahead}, seen, weights, stride, begin, n, dim, c0,
+                      c1, out, out_stride);
   const int64_t width = padded(c1 - c0);
   if (Blocks<Read> || !values.by_channel) {
     for (int64_t j = 0; j < n; j++) {
-      if (begin + j + n < seen.n)
-        expect(rows[cells[j + n]] + Read::bytes(c0), Read::bytes(c1) - Read::bytes(c0));
+      ahead.ask(Read::bytes(c1) - Read::bytes(c0));
       widen_row<Read>(rows[cells[j]], c0, std::min(c1, dim), room + j * width);
     }
   } else if constexpr (!Blocks<Read>) {
@@ -186,10 +182,10 @@ static void mix_cells(const Attended& seen, const CacheSide& values, const float
 
 void mix(const Attended& seen, const CacheSide& values, const float* weights, int64_t stride,
          int64_t begin, int64_t end, int64_t c0, int64_t c1, float* out, int64_t out_stride,
-         float* room) {
+         float* room, Ahead& ahead) {
   with_reader(values.type, [&](auto read) {
     mix_cells<decltype(read)>(seen, values, weights, stride, begin, end, c0, c1, out, out_stride,
-                              room);
+                              room, ahead);
   });
 }
 

@@ -38,11 +38,6 @@ template <class Read>
   }
 }
 
-// The rows of one head lie apart from each other, so the processor does not guess the next ones.
-static inline void expect(const uint8_t* row, int64_t bytes) {
-  for (int64_t i = 0; i < bytes; i += 64) ask_for_later(row + i);
-}
-
 template <int apart, bool second, int... i>
 static inline vf blended(vf a, vf b, std::integer_sequence<int, i...>) {
   return __builtin_shufflevector(
