@@ -104,7 +104,7 @@ template <int NQ, int NK, int apart>
       vf keys[NK];
       for (int k = 0; k < NK; k++) keys[k] = load(columns[k] + i * 16);
       for (int r = 0; r < NQ; r++) {
-        const vf x = splat(q[r][i]);
+        const vf x = splat_from(q[r] + i);
         for (int k = 0; k < NK; k++) sums[r * NK + k] = fused(keys[k], x, sums[r * NK + k]);
       }
     }
@@ -276,7 +276,8 @@ void score_keys(const Attended& seen, const CacheSide& keys, float scale, int64_
   with_keys(seen, keys, [&](auto read, auto found) {
     for (int64_t j = begin; j < end; j += 16) {
       const int64_t n = std::min<int64_t>(16, end - j);
-      expect_keys(seen, keys, j, 16);
+      // Rows in blocks are short, and widening them takes longer than they do to come.
+      if (!in_blocks(keys.type)) expect_keys(seen, keys, j, 16);
       const uint8_t* rows[32];
       find_rows<decltype(read)>(seen, keys, j, n, room, rows);
       for (int64_t k = 0; k < n;) {
