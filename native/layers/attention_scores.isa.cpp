@@ -105,7 +105,7 @@ template <int NQ, int NK, int apart>
       vf keys[NK];
       for (int k = 0; k < NK; k++) keys[k] = load(columns[k] + i * 16);
       for (int r = 0; r < NQ; r++) {
-        const vf x = splat(q[r][i]);
+        const vf x = splat_from(q[r] + i);
         for (int k = 0; k < NK; k++) sums[r * NK + k] = fused(keys[k], x, sums[r * NK + k]);
       }
     }

@@ -48,7 +48,7 @@ static inline void mix_chunk(const Rows& from, int64_t begin, int64_t end, int64
     }
 #pragma GCC unroll 8
     for (int r = 0; r < NQ; r++) {
-      const vf w = splat(weights[r][j]);
+      const vf w = splat_from(weights[r] + j);
 #pragma GCC unroll 8
       for (int k = 0; k < NC; k++) sum[r][k] = fused(w, v[k], sum[r][k]);
     }
