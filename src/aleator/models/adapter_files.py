@@ -18,7 +18,7 @@ import numpy.typing as npt
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
 from aleator.core.records import dataclass
 from aleator.models import adapted
-from aleator.models.adapter_memory import KEPT, columns, rounded, side_by_side, words
+from aleator.models.adapter_memory import KEPT, columns, kept, side_by_side, words
 from aleator.models.adapters import Adapter, AdapterFile, Adapters, LowRank
 from aleator.models.conversions import other_pairs
 from aleator.models.files.fields import Fields, read_json
@@ -71,11 +71,11 @@ class _Part:
 
 
 def load_adapters(
-    files: Sequence[AdapterFile], weights: Weights, kind: str | None = None
+    files: Sequence[AdapterFile], weights: Weights, kind: str = "auto"
 ) -> Adapters:
     """Read the adapters of some files for a model.
 
-    ``kind``: "f16" to round their numbers in float32, "q8_0" to round all; None: they keep them.
+    ``kind``: in which type numbers are kept (ModelOptions.adapter_type).
 
     Raises:
         ParameterError: a file is not there, or numbers are beyond float16's range.
@@ -91,7 +91,7 @@ def load_adapters(
     return made
 
 
-def _load(name: str, path: Path, weights: Weights, kind: str | None) -> Adapter:
+def _load(name: str, path: Path, weights: Weights, kind: str) -> Adapter:
     files = [path / each for each in (CONFIG, TENSORS)] if os.path.isdir(path) else [path]
     for file in files:
         if not os.path.exists(file):  # nor does one whose name is too long
@@ -109,10 +109,10 @@ def _load(name: str, path: Path, weights: Weights, kind: str | None) -> Adapter:
             about[key] = gguf.fields.get(f"adapter.lora.{key}", "")
     matrices: dict[str, LowRank] = {}
     for tensor, part in parts.items():
-        for own, made in _low_ranks(path, tensor, part, weights, of_peft=path.is_dir()):
+        for own, made in _low_ranks(path, tensor, part, weights, kind):
             if own in matrices:
                 raise FileFormatError(path, _TWICE, field=own)
-            matrices[own] = made if kind is None else rounded(path, own, made, kind)
+            matrices[own] = made
     matrices = side_by_side(matrices)
     numbers = [
         (f"{name} {side} {each.factor!r} {part.type} {part.shape}", part.data)
@@ -314,7 +314,7 @@ def _paired(
 
 
 def _low_ranks(
-    path: Path, tensor: str, part: _Part, weights: Weights, of_peft: bool
+    path: Path, tensor: str, part: _Part, weights: Weights, kind: str
 ) -> Iterator[tuple[str, LowRank]]:
     """What is added to a matrix, or to each part of a fused matrix."""
     rank = part.b.shape[1]
@@ -330,7 +330,7 @@ def _low_ranks(
         if name == adapted.EMBEDDING:
             sizes = a.shape[0], rows.shape[0]
         matrix = _check_matrix(path, tensor, name, sizes, weights)
-        turned = _in_order(words(rows), name, weights, of_peft)
+        turned = _in_order(words(rows), name, weights, of_peft=path.is_dir())
         grows = None
         if part.magnitude is not None:
             own, magnitudes = np.split(turned.view(np.float32), [rank], axis=1)
@@ -341,7 +341,8 @@ def _low_ranks(
                 raise FileFormatError(path, "a row of zeros cannot be normalised", field=name)
             grows = (growth - 1).astype(np.float32)
             turned = (own * growth[:, None]).astype(np.float32).view(np.uint32)
-        yield name, LowRank(a, columns(turned, rows.type, rank), part.scale, grows)
+        made = LowRank(a, columns(turned, rows.type, rank), part.scale, grows)
+        yield name, kept(path, name, made, kind, matrix)
 
 
 def _check_matrix(
