@@ -663,8 +663,8 @@ class LoadKeywords(CacheKeywords, total=False):
     (default: none)."""
 
     adapter_type: str
-    """What adapters' numbers are rounded to, for fewer bytes a token: stored: nothing; f16: those
-    in float32 to it; q8_0: all; auto: q8_0 beside the model's quantised matrices, nothing beside
+    """What adapters' numbers are rounded to, for fewer bytes: stored: nothing; f16: those in
+    float32 to it; q8_0: all; auto: q8_0 beside the model's quantised matrices, nothing beside
     others (auto or stored or f16 or q8_0; default: auto)."""
 
     model_draft: str | None

@@ -183,7 +183,7 @@ class ModelOptions(Options):
         metavar="[NAME=]FILE[:SCALE]",
     )  # fmt: skip
     adapter_type: str = host_option(
-        "what adapters' numbers are rounded to, for fewer bytes a token: stored: nothing; f16: those in float32 "
+        "what adapters' numbers are rounded to, for fewer bytes: stored: nothing; f16: those in float32 "
         "to it; q8_0: all; auto: q8_0 beside the model's quantised matrices, nothing beside others",
         "auto", choices=("auto", "stored", "f16", "q8_0"), flags=("--lora-type",),
     )  # fmt: skip

@@ -37,8 +37,9 @@ _KINDS = (
     *(f"{each}_shexp" for each in _FEED_FORWARD),
 )
 _NUMBER = "(?:0|[1-9][0-9]{0,8})"
-_OF_LAYER = rf"blk\.({_NUMBER})\.(?:({'|'.join(map(re.escape, _KINDS))})|({'|'.join(_FEED_FORWARD)})\.({_NUMBER}))\.weight"
-_OF_EXPERTS = rf"(blk\.{_NUMBER}\.(?:ffn_gate_up|{'|'.join(_FEED_FORWARD)}))_exps\.weight"
+_ANY, _FED = "|".join(map(re.escape, _KINDS)), "|".join(_FEED_FORWARD)
+_OF_LAYER = rf"blk\.({_NUMBER})\.(?:({_ANY})|({_FED})\.({_NUMBER}))\.weight"
+_OF_EXPERTS = rf"(blk\.{_NUMBER}\.(?:ffn_gate_up|{_FED}))_exps\.weight"
 
 
 def adaptable(name: str) -> bool:

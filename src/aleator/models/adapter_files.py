@@ -71,9 +71,7 @@ class _Part:
     magnitude: StoredTensor | None = None
 
 
-def load_adapters(
-    files: Sequence[AdapterFile], weights: Weights, kind: str = "auto"
-) -> Adapters:
+def load_adapters(files: Sequence[AdapterFile], weights: Weights, kind: str = "auto") -> Adapters:
     """Read the adapters of some files for a model.
 
     ``kind``: in which type numbers are kept (ModelOptions.adapter_type).
@@ -359,8 +357,8 @@ def _check_matrix(
         )
     if not adapted.adaptable(name):
         raise UnsupportedModel(
-            f"{path}: the adapter changes {name!r}; embeddings, the output matrix, projections of attention and "
-            f"states, and feed-forward parts with their experts and routers can be changed: {_CONVERT}"
+            f"{path}: the adapter changes {name!r}; embeddings, the output matrix, projections of attention "
+            f"and states, and feed-forward parts with their experts and routers can be changed: {_CONVERT}"
         )
     if matrix.shape != shape:
         raise FileFormatError(

@@ -94,9 +94,7 @@ def _in_blocks(matrix: LowRank, rank: int) -> LowRank:
     return matrix
 
 
-def _quantised(
-    rows: NDArray[np.float32], factor: float
-) -> tuple[NDArray[np.uint8] | None, float]:
+def _quantised(rows: NDArray[np.float32], factor: float) -> tuple[NDArray[np.uint8] | None, float]:
     """Rows as blocks of Q8_0, with zeros up to whole ones, and the factor that goes with them.
 
     They are divided by a power of two, so that scales have all of float16's bits.  None: a block is so much
