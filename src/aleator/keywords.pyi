@@ -662,9 +662,10 @@ class LoadKeywords(CacheKeywords, total=False):
     of file, and on the command line, one holds for all texts that choose none (docs/adapters.md)
     (default: none)."""
 
-    adapter_type: str | None
-    """What adapters' numbers are rounded to, for fewer bytes a token: f16 those in float32, q8_0
-    all (f16 or q8_0; default: kept as they are)."""
+    adapter_type: str
+    """What adapters' numbers are rounded to, for fewer bytes: stored: nothing; f16: those in
+    float32 to it; q8_0: all; auto: q8_0 beside the model's quantised matrices, nothing beside
+    others (auto or stored or f16 or q8_0; default: auto)."""
 
     model_draft: str | None
     """What guesses for spec_type='draft': a smaller model with the same vocabulary; the directory

@@ -44,11 +44,11 @@ def test_numbers_are_rounded_when_asked(aleator: Command, tmp_path: Path) -> Non
     assert rounded == aleator(*words, "--lora", half).out
     result = aleator(*words, "--lora", file, "--lora-type", "f8")
     assert result.code == 2
-    assert "adapter_type='f8' must be one of f16, q8_0" in result.err
+    assert "adapter_type='f8' must be one of auto, stored, f16, q8_0" in result.err
 
 
 def test_a_type_without_adapters_is_refused(aleator: Command, tmp_path: Path) -> None:
-    told = "adapter_type='f16' rounds adapters, and there are none: give adapters, too"
+    told = "adapter_type='f16' is for adapters, and there are none: give adapters, too"
     result = aleator("generate", "-p", PROMPT, "--lora-type", "f16")
     assert (result.code, told in result.err) == (2, True)
     (tmp_path / "file.toml").write_text("[a]\npath = 'x'\nadapter_type = 'f16'")
@@ -70,7 +70,7 @@ def test_a_type_for_several_models_is_for_those_with_adapters(
         assert "model='none'" in aleator(*words, "--models", str(file), *more).err
     file.write_text("[a]\npath = 'x'\n[b]\npath = 'x'\nadapters = {}")
     result = aleator(*words, "--models", str(file))
-    assert (result.code, "--lora-type f16 rounds adapters, and no model" in result.err) == (2, True)
+    assert (result.code, "--lora-type f16 is for adapters, and no model" in result.err) == (2, True)
     plain, own = {"n_ctx": 8}, {"adapters": (("c", "c.gguf", 0.0),)}
     given = {"adapter_type": "f16"}
     assert options_of_loading(given, plain) == plain

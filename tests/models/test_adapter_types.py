@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -13,7 +15,7 @@ from aleator.core.errors import ParameterError
 from aleator.models import adapter_files, adapter_memory
 from aleator.models.decoder import Decoder
 from tests.models.adapters import ALPHA, Floats, pairs_of, write_adapter
-from tests.models.builders import model_metadata, write_gguf
+from tests.models.builders import model_metadata, model_tensors, write_gguf
 from tests.models.test_adapters import TOKENS, Rows, adapted, logits
 
 
@@ -137,3 +139,52 @@ def test_rows_without_whole_blocks_are_rounded_to_float16(tmp_path: Path) -> Non
     pair = decoder.adapters.loaded[0].matrices["token_embd.weight"]
     assert (pair.a.type, pair.b.type) == ("F16", "Q8_0")
     same_logits(decoder, adapted(base, files[1]))
+
+
+def in_blocks(tmp_path: Path, layer: int) -> Path:
+    """The small model with one layer's matrices in Q4_0."""
+    kind, tensors = GGMLQuantizationType.Q4_0, dict(model_tensors())
+    names = [name for name in tensors if name.startswith(f"blk.{layer}.") and "norm" not in name]
+    tensors |= {name: gguf.quants.quantize(tensors[name], kind) for name in names}
+    return write_gguf(tmp_path / "blocks.gguf", None, tensors, dict.fromkeys(names, kind))
+
+
+def rounded_in_blocks(pairs: Mapping[str, Any], kept: Sequence[int] = ()) -> dict[str, Any]:
+    """The numbers beside such matrices rounded to Q8_0, but these sides."""
+    return {
+        name: tuple(
+            each if i in kept or name.startswith("blk.0.") else in_q8_0(each)
+            for i, each in enumerate(pair)
+        )
+        for name, pair in pairs.items()
+    }
+
+
+@pytest.mark.parametrize("kind", ["auto", "stored"])
+def test_by_default_the_type_follows_the_base(tmp_path: Path, kind: str) -> None:
+    path, pairs = in_blocks(tmp_path, layer=1), pairs_of(1)
+    decoder = adapted(path, write_adapter(tmp_path / "a", pairs), kind=kind)
+    of_layers: list[set[str]] = [set(), set()]
+    for name, pair in decoder.adapters.loaded[0].matrices.items():
+        of_layers[name.startswith("blk.1.")] |= {pair.a.type, pair.b.type}
+    assert of_layers == [{"F32"}, {"Q8_0" if kind == "auto" else "F32"}]
+    wanted = rounded_in_blocks(pairs) if kind == "auto" else pairs
+    same_logits(decoder, adapted(path, write_adapter(tmp_path / "b", wanted), kind="stored"))
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("small", [True, False])
+def test_what_q8_0_does_not_hold_stays_as_it_is(tmp_path: Path, side: int, small: bool) -> None:
+    """A block that is too small beside the largest number; numbers that a float32 cannot divide."""
+    path, high, pairs = in_blocks(tmp_path, layer=1), np.float32(2**116), {}
+    for name, pair in pairs_of(1).items():
+        parts = [each.copy() for each in pair]
+        if small:
+            parts[side][2, :32] *= np.float32(2**-24)
+        else:
+            parts[side], parts[1 - side] = parts[side] * high, parts[1 - side] / high
+        pairs[name] = parts[0], parts[1]
+    decoder = adapted(path, write_adapter(tmp_path / "a", pairs))
+    wanted = rounded_in_blocks(pairs, [side] if small else [0, 1])
+    assert np.isfinite(logits(decoder, "a")).all()
+    same_logits(decoder, adapted(path, write_adapter(tmp_path / "b", wanted), kind="stored"))

@@ -48,7 +48,7 @@ def base(tmp_path: Path) -> Path:
     return write_gguf(tmp_path / "base.gguf")
 
 
-def adapted(path: Path, *files: Path, kind: str | None = None) -> Decoder:
+def adapted(path: Path, *files: Path, kind: str = "auto") -> Decoder:
     """The model with adapters called "a", "b" ..."""
     weights = open_weights(path)
     named = adapter_files(dict(zip("abc", files, strict=False)))

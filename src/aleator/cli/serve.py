@@ -130,12 +130,12 @@ def serve_models(
 
     def entries() -> list[Any]:
         models = found_models(str(options.models), OF_A_MODEL)
-        if "adapter_type" in loading and not any(
+        if loading.get("adapter_type", "auto") != "auto" and not any(
             {**loading, **each.options}.get("adapters") for each in models
         ):
             raise ParameterError(
                 "adapter_type",
-                f"--lora-type {loading['adapter_type']} rounds adapters, and no model has any: give --lora, or "
+                f"--lora-type {loading['adapter_type']} is for adapters, and no model has any: give --lora, or "
                 "adapters in the file of --models, too, or leave --lora-type out",
             )
         return [entry(each) for each in models]

@@ -182,9 +182,10 @@ class ModelOptions(Options):
         annotation="Mapping[str, str | PathLike[str] | tuple[str | PathLike[str], float]]",
         metavar="[NAME=]FILE[:SCALE]",
     )  # fmt: skip
-    adapter_type: str | None = host_option(
-        "what adapters' numbers are rounded to, for fewer bytes a token: f16 those in float32, q8_0 all",
-        None, choices=("f16", "q8_0"), flags=("--lora-type",), shown="kept as they are",
+    adapter_type: str = host_option(
+        "what adapters' numbers are rounded to, for fewer bytes: stored: nothing; f16: those in float32 "
+        "to it; q8_0: all; auto: q8_0 beside the model's quantised matrices, nothing beside others",
+        "auto", choices=("auto", "stored", "f16", "q8_0"), flags=("--lora-type",),
     )  # fmt: skip
     model_draft: str | None = host_option(
         "what guesses for spec_type='draft': a smaller model with the same vocabulary; the directory of an "
@@ -196,10 +197,10 @@ class ModelOptions(Options):
     def __post_init__(self) -> None:
         """Check the values, and that there are adapters where their type is given."""
         super().__post_init__()
-        if self.adapter_type is not None and not self.adapters:
+        if self.adapter_type != "auto" and not self.adapters:
             raise ParameterError(
                 "adapter_type",
-                f"adapter_type={self.adapter_type!r} rounds adapters, and there are none: give adapters, too, "
+                f"adapter_type={self.adapter_type!r} is for adapters, and there are none: give adapters, too, "
                 "or leave adapter_type out",
             )
 

@@ -17,17 +17,29 @@ if TYPE_CHECKING:
 EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
 _ATTENTION = ("attn_q", "attn_k", "attn_v", "attn_output")
 _FEED_FORWARD = ("ffn_gate", "ffn_up", "ffn_down")
+_DELTA = (
+    "attn_qkv",
+    "attn_gate",
+    "ssm_g_a",
+    "ssm_g_b",
+    "ssm_beta",
+    "ssm_alpha",
+    "ssm_f_a",
+    "ssm_f_b",
+)
+_STATES = ("ssm_in", "ssm_x", "ssm_dt", "ssm_out", "shortconv.in_proj", "shortconv.out_proj")
 _KINDS = (
+    *_DELTA,
+    *_STATES,
     *_ATTENTION,
     *_FEED_FORWARD,
     "ffn_gate_inp",
     *(f"{each}_shexp" for each in _FEED_FORWARD),
 )
 _NUMBER = "(?:0|[1-9][0-9]{0,8})"
-_OF_LAYER = (
-    rf"blk\.({_NUMBER})\.(?:({'|'.join(_KINDS)})|({'|'.join(_FEED_FORWARD)})\.({_NUMBER}))\.weight"
-)
-_OF_EXPERTS = rf"(blk\.{_NUMBER}\.(?:ffn_gate_up|{'|'.join(_FEED_FORWARD)}))_exps\.weight"
+_ANY, _FED = "|".join(map(re.escape, _KINDS)), "|".join(_FEED_FORWARD)
+_OF_LAYER = rf"blk\.({_NUMBER})\.(?:({_ANY})|({_FED})\.({_NUMBER}))\.weight"
+_OF_EXPERTS = rf"(blk\.{_NUMBER}\.(?:ffn_gate_up|{_FED}))_exps\.weight"
 
 
 def adaptable(name: str) -> bool:

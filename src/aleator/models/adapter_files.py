@@ -18,9 +18,10 @@ import numpy.typing as npt
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
 from aleator.core.records import dataclass
 from aleator.models import adapted
-from aleator.models.adapter_memory import KEPT, columns, rounded, side_by_side, words
+from aleator.models.adapter_memory import KEPT, columns, kept, side_by_side, words
 from aleator.models.adapters import Adapter, AdapterFile, Adapters, LowRank
 from aleator.models.conversions import other_pairs
+from aleator.models.delta_net import tiled_order
 from aleator.models.files.fields import Fields, read_json
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.safetensors import read_file
@@ -70,12 +71,10 @@ class _Part:
     magnitude: StoredTensor | None = None
 
 
-def load_adapters(
-    files: Sequence[AdapterFile], weights: Weights, kind: str | None = None
-) -> Adapters:
+def load_adapters(files: Sequence[AdapterFile], weights: Weights, kind: str = "auto") -> Adapters:
     """Read the adapters of some files for a model.
 
-    ``kind``: "f16" to round their numbers in float32, "q8_0" to round all; None: they keep them.
+    ``kind``: in which type numbers are kept (ModelOptions.adapter_type).
 
     Raises:
         ParameterError: a file is not there, or numbers are beyond float16's range.
@@ -91,7 +90,7 @@ def load_adapters(
     return made
 
 
-def _load(name: str, path: Path, weights: Weights, kind: str | None) -> Adapter:
+def _load(name: str, path: Path, weights: Weights, kind: str) -> Adapter:
     files = [path / each for each in (CONFIG, TENSORS)] if os.path.isdir(path) else [path]
     for file in files:
         if not os.path.exists(file):  # nor does one whose name is too long
@@ -109,10 +108,10 @@ def _load(name: str, path: Path, weights: Weights, kind: str | None) -> Adapter:
             about[key] = gguf.fields.get(f"adapter.lora.{key}", "")
     matrices: dict[str, LowRank] = {}
     for tensor, part in parts.items():
-        for own, made in _low_ranks(path, tensor, part, weights, of_peft=path.is_dir()):
+        for own, made in _low_ranks(path, tensor, part, weights, kind):
             if own in matrices:
                 raise FileFormatError(path, _TWICE, field=own)
-            matrices[own] = made if kind is None else rounded(path, own, made, kind)
+            matrices[own] = made
     matrices = side_by_side(matrices)
     numbers = [
         (f"{name} {side} {each.factor!r} {part.type} {part.shape}", part.data)
@@ -314,7 +313,7 @@ def _paired(
 
 
 def _low_ranks(
-    path: Path, tensor: str, part: _Part, weights: Weights, of_peft: bool
+    path: Path, tensor: str, part: _Part, weights: Weights, kind: str
 ) -> Iterator[tuple[str, LowRank]]:
     """What is added to a matrix, or to each part of a fused matrix."""
     rank = part.b.shape[1]
@@ -330,18 +329,19 @@ def _low_ranks(
         if name == adapted.EMBEDDING:
             sizes = a.shape[0], rows.shape[0]
         matrix = _check_matrix(path, tensor, name, sizes, weights)
-        turned = _in_order(words(rows), name, weights, of_peft)
+        own_a, turned = _in_order(a, words(rows), name, weights, of_peft=path.is_dir())
         grows = None
         if part.magnitude is not None:
             own, magnitudes = np.split(turned.view(np.float32), [rank], axis=1)
-            whole = matrix.floats() + np.float32(part.scale) * (own @ a.floats())
+            whole = matrix.floats() + np.float32(part.scale) * (own @ own_a.floats())
             with np.errstate(divide="ignore", invalid="ignore"):
                 growth = magnitudes[:, 0] / np.sqrt((whole.astype(np.float64) ** 2).sum(1))
             if not np.isfinite(growth).all():
                 raise FileFormatError(path, "a row of zeros cannot be normalised", field=name)
             grows = (growth - 1).astype(np.float32)
             turned = (own * growth[:, None]).astype(np.float32).view(np.uint32)
-        yield name, LowRank(a, columns(turned, rows.type, rank), part.scale, grows)
+        made = LowRank(own_a, columns(turned, rows.type, rank), part.scale, grows)
+        yield name, kept(path, name, made, kind, matrix)
 
 
 def _check_matrix(
@@ -357,8 +357,8 @@ def _check_matrix(
         )
     if not adapted.adaptable(name):
         raise UnsupportedModel(
-            f"{path}: the adapter changes {name!r}; embeddings, the output matrix, projections of attention, "
-            f"and feed-forward parts with their experts and routers can be changed: {_CONVERT}"
+            f"{path}: the adapter changes {name!r}; embeddings, the output matrix, projections of attention "
+            f"and states, and feed-forward parts with their experts and routers can be changed: {_CONVERT}"
         )
     if matrix.shape != shape:
         raise FileFormatError(
@@ -371,13 +371,27 @@ def _check_matrix(
 
 
 def _in_order(
-    rows: npt.NDArray[Any], name: str, weights: Weights, of_peft: bool
-) -> npt.NDArray[Any]:
-    """Reorder rows of queries and keys as in the model's own file, which rotates other pairs."""
+    a: StoredTensor, b: npt.NDArray[Any], name: str, weights: Weights, of_peft: bool
+) -> tuple[StoredTensor, npt.NDArray[Any]]:
+    """A, and the rows of B, in the order of the model's own file.
+
+    Another kind of file may rotate other pairs of queries and keys, and have heads of values in another order.
+    """
     files, config = weights.architecture.hugging_face, weights.config
-    _, layer, kind, *_ = *name.split("."), "", ""
-    same = files is None or weights.architecture.rope_style in ("none", files.rope_style)
-    if same or of_peft == (weights.kind == "safetensors") or kind not in ("attn_q", "attn_k"):
-        return rows
-    heads = (config.n_heads if kind == "attn_q" else config.n_kv_heads)[int(layer)]
-    return other_pairs(rows, heads, neighbours=of_peft)
+    if files is None or of_peft == (weights.kind == "safetensors"):
+        return a, b
+    _, layer, stem = (*name.split(".", 2), "")[:3]
+    own, said = weights.architecture.rope_style, config
+    if own not in ("none", files.rope_style) and stem in ("attn_q.weight", "attn_k.weight"):
+        heads = (config.n_heads if stem == "attn_q.weight" else config.n_kv_heads)[int(layer)]
+        return a, other_pairs(b, heads, neighbours=of_peft)
+    if not of_peft and files.config_in_gguf is not None:
+        said = files.config_in_gguf(config)
+    if said.delta is None or not said.delta.tiled:
+        return a, b
+    inputs = stem == "ssm_out.weight"
+    order = tiled_order(said.delta, stem, a.shape[1] if inputs else len(b))
+    if order is None:
+        return a, b
+    order = order if of_peft else np.argsort(order)
+    return (a.moved(lambda values: values[:, order]), b) if inputs else (a, b[order])

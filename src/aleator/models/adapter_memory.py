@@ -23,6 +23,8 @@ KEPT = (*FLOAT_TYPES, "Q8_0")
 """Types whose numbers are read as they are stored; those of others are widened to F32."""
 _HIGHEST = 15
 """The power of two below which numbers lie before they are rounded to Q8_0, whose scales are float16."""
+_LEAST_FACTOR = 2.0**-100
+"""The least of a matrix's factors, whose products with scales float32 holds; its inverse is the highest."""
 _SIXTEEN, _BLOCK, _BLOCK_BYTES = 16, TENSOR_TYPES["Q8_0"].block, TENSOR_TYPES["Q8_0"].size
 
 
@@ -48,14 +50,17 @@ def columns(rows: NDArray[Any], kind: str, rank: int) -> StoredTensor:
     return StoredTensor(kind, (n * rank, _SIXTEEN), data)
 
 
-def rounded(path: Path, name: str, matrix: LowRank, kind: str) -> LowRank:
-    """The matrix with rounded numbers.
+def kept(path: Path, name: str, matrix: LowRank, kind: str, base: StoredTensor) -> LowRank:
+    """The matrix with its numbers in the type in which they are kept, beside the base's matrix.
 
-    ``kind``: "f16", those that take 32 bits become the nearest of F16; "q8_0", all become Q8_0's, but those of
-    an A whose rows have no whole blocks, which are rounded as with "f16".
+    ``kind``: "auto", beside a base in blocks those that Q8_0 holds become Q8_0's; "stored", all stay as they
+    are; "f16", those that take 32 bits become the nearest of F16; "q8_0", all become Q8_0's, and what Q8_0
+    does not hold is rounded as with "f16".
     """
-    if kind == "q8_0":
+    if kind == "q8_0" or (kind == "auto" and base.type not in FLOAT_TYPES):
         matrix = _in_blocks(matrix, matrix.a.shape[name == adapted.EMBEDDING])
+    if kind in ("auto", "stored"):
+        return matrix
     made = []
     for each in map(_narrowed, (matrix.a, matrix.b)):
         if each.type == "F32":
@@ -74,27 +79,40 @@ def rounded(path: Path, name: str, matrix: LowRank, kind: str) -> LowRank:
 
 
 def _in_blocks(matrix: LowRank, rank: int) -> LowRank:
-    """The matrix in Q8_0, divided by a power of two, so that scales have all of float16's bits."""
-    a, b, factor = matrix.a, matrix.b, matrix.factor
+    """The matrix with those of its sides in Q8_0 that it holds."""
+    a, b = matrix.a, matrix.b
     if a.type != "Q8_0" and a.shape[-1] % _BLOCK == 0:
-        blocks, exponent = _quantised(a.floats())
-        a, factor = StoredTensor("Q8_0", a.shape, blocks.reshape(-1)), math.ldexp(factor, exponent)
+        blocks, factor = _quantised(a.floats(), matrix.factor)
+        if blocks is not None:
+            a = StoredTensor("Q8_0", a.shape, blocks.reshape(-1))
+            matrix = replace(matrix, a=a, factor=factor)
     if b.type != "Q8_0":
         rows = b.floats().reshape(-1, rank, _SIXTEEN).swapaxes(1, 2).reshape(-1, rank)
-        blocks, exponent = _quantised(rows)
-        b, factor = columns(blocks, "Q8_0", rank), math.ldexp(factor, exponent)
-    return replace(matrix, a=a, b=b, factor=factor)
+        blocks, factor = _quantised(rows, matrix.factor)
+        if blocks is not None:
+            matrix = replace(matrix, b=columns(blocks, "Q8_0", rank), factor=factor)
+    return matrix
 
 
-def _quantised(rows: NDArray[np.float32]) -> tuple[NDArray[np.uint8], int]:
-    """Rows as blocks of Q8_0, with zeros up to whole ones, and the power of two that they are divided by."""
+def _quantised(rows: NDArray[np.float32], factor: float) -> tuple[NDArray[np.uint8] | None, float]:
+    """Rows as blocks of Q8_0, with zeros up to whole ones, and the factor that goes with them.
+
+    They are divided by a power of two, so that scales have all of float16's bits.  None: a block is so much
+    smaller than the largest that its scale has fewer, or the factor would leave float32's range.
+    """
     exponent = math.frexp(float(np.abs(rows).max()))[1] - _HIGHEST
     n = -(-rows.shape[1] // _BLOCK)
     padded = np.zeros((len(rows), n * _BLOCK), np.float32)
-    padded[:, : rows.shape[1]] = np.ldexp(rows, -exponent)
+    padded[:, : rows.shape[1]] = rows
+    used = padded.reshape(-1, _BLOCK).any(axis=1)
+    np.ldexp(padded, -exponent, out=padded)
     blocks = np.empty((len(rows), n * _BLOCK_BYTES), np.uint8)
     _native.quantise_rows(pool(), "Q8_0", padded, None, blocks)
-    return blocks, exponent
+    scales = blocks.reshape(-1, _BLOCK_BYTES)[:, :2].copy().view(np.float16)[:, 0]
+    made = math.ldexp(factor, exponent)
+    small = (scales[used] < np.finfo(np.float16).tiny).any()
+    beyond = factor and not _LEAST_FACTOR <= abs(made) <= 1 / _LEAST_FACTOR
+    return (None, factor) if small or beyond else (blocks, made)
 
 
 def side_by_side(matrices: Mapping[str, LowRank]) -> dict[str, LowRank]:

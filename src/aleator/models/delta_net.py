@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aleator.core.records import dataclass
 from aleator.models.files.fields import Fields
@@ -92,6 +93,23 @@ def _checked(fields: Fields, key: str, config: DeltaNetConfig) -> DeltaNetConfig
             f"{config.n_heads} heads of values are not a multiple of {config.n_key_heads} of keys",
         )
     return config
+
+
+def tiled_order(config: DeltaNetConfig, stem: str, n: int) -> NDArray[np.intp] | None:
+    """The places in a directory of a tensor's n rows (of ``ssm_out``: columns) in the order of tiled heads.
+
+    The heads that share a key head are side by side in the directory.  Tiled, the first head of each comes
+    first, then the second of each.  None: all stay in their places, or are refused for their number.
+    """
+    mixed, single = ("attn_qkv.", "ssm_conv1d."), ("ssm_beta.", "ssm_alpha.", "ssm_a", "ssm_dt.")
+    first = 2 * config.keys if stem.startswith(mixed) else 0
+    size = 1 if stem.startswith(single) else config.head_dim_v
+    shared = config.n_heads // config.n_key_heads
+    named = stem.startswith((*mixed, *single, "attn_gate.", "ssm_out."))
+    if shared == 1 or not named or n != first + config.n_heads * size:
+        return None
+    heads = np.arange(config.n_heads * size).reshape(config.n_key_heads, shared, size)
+    return np.concatenate([np.arange(first), first + heads.swapaxes(0, 1).reshape(-1)])
 
 
 def separated(tensors: dict[str, StoredTensor], layer: int, config: DeltaNetConfig) -> None:

@@ -28,6 +28,7 @@ from aleator.models.conversion.gguf_form import (
     metadata,
 )
 from aleator.models.conversions import other_pairs
+from aleator.models.delta_net import tiled_order
 from aleator.models.directory import Directory
 from aleator.models.files.fields import Value, read_json
 from aleator.models.files.gguf import GGUFFile, TensorInfo
@@ -321,20 +322,9 @@ def _halves(whole: StoredTensor) -> list[tuple[str, StoredTensor]]:
 
 
 def _tiled(config: ModelConfig, stem: str, tensor: StoredTensor) -> StoredTensor:
-    """A tensor of a gated delta net with its heads of values in llama.cpp's order.
-
-    The heads that share a key head are side by side in the directory.  In GGUF the first head of each comes
-    first, then the second of each.
-    """
-    delta = present(config.delta)
-    mixed, single = ("attn_qkv.", "ssm_conv1d."), ("ssm_beta.", "ssm_alpha.", "ssm_a", "ssm_dt.")
-    first = 2 * delta.keys if stem.startswith(mixed) else 0
-    size = 1 if stem.startswith(single) else delta.head_dim_v
+    """A tensor of a gated delta net with its heads of values in llama.cpp's order."""
     axis = 1 if stem == "ssm_out.weight" else 0
-    shared = delta.n_heads // delta.n_key_heads
-    named = stem.startswith((*mixed, *single, "attn_gate.", "ssm_out."))
-    if shared == 1 or not named or tensor.shape[axis] != first + delta.n_heads * size:
+    order = tiled_order(present(config.delta), stem, tensor.shape[axis])
+    if order is None:
         return tensor
-    heads = np.arange(delta.n_heads * size).reshape(delta.n_key_heads, shared, size)
-    order = np.concatenate([np.arange(first), first + heads.swapaxes(0, 1).reshape(-1)])
     return tensor.moved(lambda values: np.take(values, order, axis))
