@@ -28,7 +28,6 @@ static void score_keys(const float* const (&q)[NQ], const uint8_t* const* rows, 
   v16 total[sums_at_once];
   for (v16& t : total) t = splat16(0);
   const auto add = [&](int64_t i, auto whole) {
-    ahead.ask(C * Read::bytes(span<Read>));
 #pragma GCC unroll 16
     for (int c = 0; c < C; c++) {
       vf v[vectors];
@@ -269,6 +268,7 @@ void score_keys(const Attended& seen, const CacheSide& keys, float scale, int64_
   with_keys(seen, keys, [&](auto read, auto found) {
     for (int64_t j = begin; j < end; j += 16) {
       const int64_t n = std::min<int64_t>(16, end - j);
+      ahead.ask(n * keys.row_bytes());
       const uint8_t* rows[32];
       find_rows<decltype(read)>(seen, keys, j, n, room, rows);
       for (int64_t k = 0; k < n;) {

@@ -30,6 +30,7 @@ static inline void mix_chunk(const Rows& from, int64_t begin, int64_t end, int64
                              const float* const (&weights)[NQ], float* const (&out)[NQ]) {
   using Read = typename Rows::Type;
   constexpr int vectors = span<Read> / lanes;
+  from.ask((end - begin) * NC * lanes);
   vf sum[NQ][NC];
 #pragma GCC unroll 8
   for (int r = 0; r < NQ; r++)
@@ -37,7 +38,6 @@ static inline void mix_chunk(const Rows& from, int64_t begin, int64_t end, int64
     for (int k = 0; k < NC; k++) sum[r][k] = load(out[r] + c + k * lanes);
   for (int64_t j = begin; j < end; j++) {
     const uint8_t* row = from.row(j);
-    from.ask(NC * lanes);
     vf v[NC];
 #pragma GCC unroll 8
     for (int k = 0; k < NC; k += vectors) {
