@@ -17,15 +17,9 @@ from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.files.fields import Fields
 from aleator.models.index import read_json
-from tests.models.check_dense import (
-    F32,
-    GOLDEN,
-    SMALL,
-    check_golden,
-    check_transformers,
-    decoder_of,
-)
-from tests.models.check_golden import relative, tokens_of
+from tests.models.check_dense import F32, GOLDEN, check_golden, decoder_of
+from tests.models.check_golden import model_test, relative, tokens_of
+from tests.models.check_transformers import SMALL, like_transformers
 
 LATE = 8180  # where golden_models.py begins a text that crosses the end of a chunk
 SIZES: dict[str, Any] = SMALL | {
@@ -48,9 +42,11 @@ def config_of(**changes: Any) -> Any:
     return read_json(Fields("config.json", values))[1]
 
 
-def test_llama_cpp(tmp_path: Path) -> None:
-    # After a shift llama.cpp rotates the keys of layers that do not rotate.
-    check_golden("llama4", tmp_path, script_rows=4)
+# After a shift llama.cpp rotates the keys of layers that do not rotate.
+test_llama_cpp = model_test(check_golden, "llama4", script_rows=4)
+test_transformers = like_transformers(
+    "Llama4TextConfig", {}, {"use_qk_norm": False, "attn_temperature_tuning": False}, sizes=SIZES
+)
 
 
 @pytest.mark.parametrize(("form", "sizes"), [("native", [5, 9, 6]), ("torch", [20])])
@@ -65,13 +61,6 @@ def test_llama_cpp_at_a_chunks_end(form: str, sizes: list[int], tmp_path: Path) 
         tokens = tokens[n:]
     # llama.cpp multiplies positions and frequencies in float32, which is off by 5e-4 of an angle here.
     assert relative(np.concatenate(rows), expected) < 1e-4
-
-
-@pytest.mark.parametrize("changes", [{}, {"use_qk_norm": False, "attn_temperature_tuning": False}])
-def test_logits_are_those_of_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
-    transformers: Any = pytest.importorskip("transformers")
-    config = transformers.Llama4TextConfig(**SIZES | changes)
-    check_transformers(transformers.Llama4ForCausalLM(config), tmp_path)
 
 
 def test_bits_do_not_depend_on_what_stands_beside(tmp_path: Path) -> None:
