@@ -26,7 +26,7 @@ def check_rewinds(decoder: Decoder) -> None:
     def feed(ctx: Any, seq: int, tokens: list[int]) -> bytes:
         row = np.asarray(ctx.decode(Batch.one(tokens, None, seq)))[-1]
         ctx.cache.check()
-        return row.tobytes()
+        return bytes(row.tobytes())
 
     def fresh(tokens: list[int]) -> bytes:
         return feed(context(), 0, tokens)
