@@ -15,6 +15,7 @@ from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
 from tests.models.check_golden import (
+    FORMS,
     check_hybrid_script,
     check_prefill_and_greedy,
     relative,
@@ -53,7 +54,7 @@ def decoder_of(name: str, folder: Path, form: str = "native") -> Decoder:
 def check_golden(name: str, folder: Path) -> None:
     """Prefill, continuation and forked sequences in both forms; llama.cpp's state of a sequence."""
     golden, shifts = _golden(DELTAS[name].arch), DELTAS[name].arch == "qwen3next"
-    for form in ("native", "torch"):
+    for form in FORMS:
         decoder = decoder_of(name, folder, form)
         check_prefill_and_greedy(decoder, name, golden)
         check_hybrid_script(decoder, name, golden)

@@ -13,7 +13,13 @@ from aleator.core.errors import CacheFull, CannotShift, ParameterError
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
-from tests.models.check_golden import check_script, relative, tokens_of
+from tests.models.check_golden import (
+    FORMS,
+    check_prefill_and_greedy,
+    check_script,
+    relative,
+    tokens_of,
+)
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden_dense"
 F32: Any = {"type_k": "f32", "type_v": "f32"}
@@ -38,18 +44,9 @@ def check_golden(name: str, folder: Path, tolerance: float = 1e-5, script_rows: 
     """
     with np.load(GOLDEN / f"{name}.npz") as arrays:
         golden = {f"{name}/{key}": arrays[key] for key in arrays.files}
-    for form in ("native", "torch"):
+    for form in FORMS:
         decoder = decoder_of(name, folder, form)
-        tokens = tokens_of(decoder)
-        context = Context(decoder, n_ctx=256 if decoder.n_positions is None else 128, **F32)
-        rows = np.asarray(context.decode(Batch.one(tokens, 0, logits=True)))
-        assert relative(rows[3::4], golden[f"{name}/prefill"]) < tolerance, form
-        got: list[int] = []
-        row = rows[-1]
-        while len(got) < len(golden[f"{name}/greedy"]):
-            got.append(int(row.argmax()))
-            row = context.decode(Batch.one(got[-1:], len(tokens) + len(got) - 1))[0]
-        assert got == golden[f"{name}/greedy"].tolist(), form
+        check_prefill_and_greedy(decoder, name, golden, tolerance)
         if f"{name}/script" in golden and decoder.architecture.shifts:
             check_script(decoder, name, golden, script_rows, tolerance)
     if f"{name}/state" in golden:

@@ -13,8 +13,11 @@ import pytest
 
 from aleator.generate import Batch, Context
 from aleator.models.decoder import Decoder
+from tests.optional import absent
 
 N_PREFILL = 20
+FORMS = ("native",) if "torch" in absent() else ("native", "torch")
+"""A decoder's forms that run here."""
 
 
 def tokens_of(decoder: Decoder) -> list[int]:
@@ -34,7 +37,8 @@ def check_prefill_and_greedy(
     tokens = tokens_of(decoder)
     ctx = Context(decoder, n_ctx=128, type_k="f32", type_v="f32")
     rows = ctx.decode(Batch.one(tokens, 0, logits=True))
-    assert relative(rows, golden[f"{name}/prefill"]) < tolerance
+    wanted = golden[f"{name}/prefill"]  # of all rows, or of every fourth
+    assert relative(rows if len(wanted) == N_PREFILL else rows[3::4], wanted) < tolerance
     expected = golden[f"{name}/greedy"].tolist()
     got: list[int] = []
     row = rows[-1]

@@ -16,7 +16,9 @@ from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
 from aleator.models.hub.bundled import bundled_model
 from tests.models.check_golden import (
+    FORMS,
     check_hybrid_script,
+    check_prefill_and_greedy,
     check_recurrent_script,
     relative,
     tokens_of,
@@ -43,18 +45,9 @@ def check_golden(name: str, folder: Path, tolerance: float = 1e-5) -> None:
     """Logits in both forms, a greedy continuation, forked sequences, a state, and what edits answer."""
     with np.load(GOLDEN / f"{name}.npz") as arrays:
         golden = {f"{name}/{key}": arrays[key] for key in arrays.files}
-    for form in ("native", "torch"):
+    for form in FORMS:
         decoder = decoder_of(name, folder, form)
-        tokens = tokens_of(decoder)
-        context = context_of(decoder)
-        rows = np.asarray(context.decode(Batch.one(tokens, 0, logits=True)))
-        assert relative(rows[3::4], golden[f"{name}/prefill"]) < tolerance, form
-        got: list[int] = []
-        row = rows[-1]
-        while form == "native" and len(got) < len(golden[f"{name}/greedy"]):
-            got.append(int(row.argmax()))
-            row = context.decode(Batch.one(got[-1:], len(tokens) + len(got) - 1))[0]
-        assert form == "torch" or got == golden[f"{name}/greedy"].tolist()
+        check_prefill_and_greedy(decoder, name, golden, tolerance)
         script = check_hybrid_script if HYBRID[name].has_attention else check_recurrent_script
         script(decoder, name, golden)
     check_edits(decoder_of(name, folder), name, golden, tolerance)

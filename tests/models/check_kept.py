@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from aleator import load
@@ -84,3 +86,17 @@ def check_texts(path: Path) -> None:
     whole = model.generate([*first.request.tokens, *first.tokens], **options)
     assert rest.tokens == whole.tokens
     assert rest.stats.prompt_tokens == 1
+
+
+def check_states(
+    decoder: Decoder, ids: list[int], expected: Sequence[npt.NDArray[np.float32]]
+) -> None:
+    """The convolution's values and the state of each layer with one have the expected bits after a text."""
+    for threads, ubatch in ((1, 5), (3, 9)):
+        context: Any = Context(decoder, n_ctx=32, n_ubatch=ubatch, n_threads=threads)
+        context.decode(Batch.one(ids))
+        states = context.cache.pool.recurrent
+        (row, _), *_ = states.states.book()[0]
+        held = [t[row] for pair in zip(states.conv, states.ssm, strict=True) for t in pair]
+        for ours, theirs in zip(held, expected, strict=True):
+            assert np.array_equal(ours, theirs)

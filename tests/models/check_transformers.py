@@ -9,9 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-import transformers
-from safetensors.torch import load_file, save_file
 
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
@@ -35,7 +32,10 @@ def like_transformers(
 
     @pytest.mark.parametrize("changes", changes or [{}])
     def test(changes: dict[str, Any], tmp_path: Path) -> None:
-        torch.manual_seed(1)  # what write() leaves as it is
+        transformers: Any = pytest.importorskip("transformers")
+        import torch
+
+        torch.manual_seed(1)  # for what write() leaves as it is
         made = getattr(transformers, config)(**sizes | changes)
         model = transformers.AutoModelForCausalLM.from_config(made)
         check_transformers(model, tmp_path, **options)
@@ -59,6 +59,8 @@ def check_transformers(
 
 def write(model: Any, folder: Path) -> Any:
     """The model with random weights of a size that matters, in a directory."""
+    import torch
+
     torch.manual_seed(3)
     with torch.no_grad():
         for name, values in model.named_parameters():
@@ -92,6 +94,8 @@ def check(
         n: number of tokens.
         n_ctx: size of the context.
     """
+    import torch
+
     ids = torch.randint(0, 96, (1, n), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         expected = model(input_ids=ids).logits[0].numpy()
@@ -112,6 +116,8 @@ def renamed(
 
     ``fields`` changes config.json; ``tensors`` returns those of model.safetensors.
     """
+    from safetensors.torch import load_file, save_file
+
     path, file = folder / "config.json", folder / "model.safetensors"
     values = json.loads(path.read_text())
     fields(values)

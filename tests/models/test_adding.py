@@ -27,26 +27,10 @@ OTHER_MEANINGS = {
     "generate": {"llama"},
     "server": {"deepseek"},
     "text": {
-        "bloom",
-        "exaone",
-        "mellum",
-        "minimax-m2",
-        "exaone4",
-        "gemma4",
-        "glm4",
-        "llama4",
-        "gpt2",
-        "phi3",
-        "llama",
-        "mpt",
-        "qwen2",
-        "command-r",
-        "hunyuan-dense",
-        "qwen35",
-        "falcon-h1",
-        "lfm2",
+        "bloom", "exaone", "mellum", "minimax-m2", "exaone4", "gemma4", "glm4", "llama4", "gpt2", "phi3",
+        "llama", "mpt", "qwen2", "command-r", "hunyuan-dense", "qwen35", "falcon-h1", "lfm2",
     },
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +42,12 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(_native.__file__, root / "src" / "aleator")
     shutil.copytree(ROOT / "tools" / "other_native", root / "tools" / "other_native")
     (root / "tests" / "models").mkdir(parents=True)
-    for file in ("pyproject.toml", "tests/__init__.py", "tests/models/__init__.py"):
+    for file in (
+        "pyproject.toml",
+        "tests/__init__.py",
+        "tests/optional.py",
+        "tests/models/__init__.py",
+    ):
         shutil.copy(ROOT / file, root / file)
     for check in (ROOT / "tests" / "models").glob("check_*.py"):
         shutil.copy(check, root / "tests" / "models")

@@ -82,6 +82,7 @@ def test_the_cache_holds_compressed_keys_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["q8_0", "q4_0"])
 def test_a_quantised_cache_holds_compressed_keys(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
     latent = LatentShape(128, 96, 64, q_rank=32)
     spec = replace(DENSE["deepseek2-yarn"], n_layers=1, rope=64, latent=latent)
     path = write_dense(tmp_path / "m.gguf", replace(spec, meta={"expert_used_count": 2}))

@@ -9,7 +9,7 @@ import pytest
 from aleator.core.errors import InvalidBatch
 from aleator.generate import Batch, Context
 from tests.models.check_dense import check_golden, decoder_of
-from tests.models.check_golden import model_test
+from tests.models.check_golden import FORMS, model_test
 from tests.models.check_transformers import like_transformers
 
 test_llama_cpp = model_test(check_golden, "gpt2", tolerance=1e-4)
@@ -20,7 +20,7 @@ test_transformers = like_transformers(
 
 
 def test_a_position_without_a_vector_is_refused_and_nothing_changes(tmp_path: Path) -> None:
-    for form in ("native", "torch"):
+    for form in FORMS:
         context = Context(decoder_of("gpt2", tmp_path, form), n_ctx=64)
         context.decode(Batch.one([1, 2, 3], 125))
         with pytest.raises(InvalidBatch, match="position 128"):

@@ -33,6 +33,7 @@ test_transformers = like_transformers(
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_norms_in_16_bits(tmp_path: Path, dtype: str) -> None:
     """Those of a state's step and matrices too; PyTorch warns of weights in another type."""
+    pytest.importorskip("torch")
     weights = open_weights(write_model(tmp_path / "m.gguf", SPECS["jamba"]))
     exact, rounded = (
         Context(build_decoder(weights, dtype=each, form="torch"), n_ctx=16).decode(
