@@ -124,6 +124,12 @@ def make_decoder(tmp_path_factory: pytest.TempPathFactory) -> MakeDecoder:
 
 
 @pytest.fixture(scope="session")
+def llama(make_decoder: MakeDecoder) -> Decoder:
+    """The decoder of the model "llama"."""
+    return make_decoder("llama")
+
+
+@pytest.fixture(scope="session")
 def golden_logits() -> Any:
     """Arrays of tests/data/logits, which tools/golden_models.py made."""
     import numpy as np

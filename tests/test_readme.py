@@ -14,30 +14,11 @@ from aleator.cli import COMMANDS
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 EXECUTED = (
-    "adapters",
-    "beams",
-    "chain-state",
-    "chat",
-    "device",
-    "engine",
-    "grammar",
-    "kv-cache",
-    "llama-cpp",
-    "models",
-    "operator",
-    "options",
-    "prompt-cache",
-    "reproducibility",
-    "samplers",
-    "scores",
-    "server",
-    "tutorial",
-    "tutorial-cache",
-    "tutorial-constrain",
-    "tutorial-quantise",
-    "tutorial-sampler",
+    "adapters", "beams", "chain-state", "chat", "device", "engine", "grammar", "kv-cache", "llama-cpp",
+    "models", "operator", "options", "prompt-cache", "reproducibility", "samplers", "scores", "server",
+    "tutorial", "tutorial-cache", "tutorial-constrain", "tutorial-quantise", "tutorial-sampler",
     "watermarks",
-)
+)  # fmt: skip
 BLOCKS = [
     block
     for name in ("README.md", *(f"docs/{stem}.md" for stem in EXECUTED))

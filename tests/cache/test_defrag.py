@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -14,12 +12,6 @@ from aleator.core.errors import (
 from aleator.generate import Batch, Context
 from aleator.models.decoder import Decoder
 from tests.cache.caches import F32, fill, small, snapshot, tokens
-
-
-@pytest.fixture
-def llama(make_decoder: Any) -> Decoder:
-    made: Decoder = make_decoder("llama")
-    return made
 
 
 def test_defrag_of_the_study() -> None:  # [O] S1

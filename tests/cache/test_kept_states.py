@@ -18,19 +18,13 @@ from aleator.cache.prefix_index import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache, RecurrentShape
 from aleator.core.errors import CacheError
 from aleator.generate import Batch, Context
-from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
 from aleator.models.hub.bundled import bundled_model
+from tests.cache.test_recurrent import decoder as decoder
 
 TEXT = [int(t) for t in np.random.default_rng(6).integers(0, 64, 300)]
 SMALL = PrefixConfig(block=4, texts=4, spacing=8)
 ROW = 8  # bytes of a state of RecurrentShape(1, 1, 1)
-
-
-@pytest.fixture(scope="module")
-def decoder(tmp_path_factory: pytest.TempPathFactory) -> Decoder:
-    path = write_model(tmp_path_factory.mktemp("mamba") / "m.gguf", SPECS["mamba"])
-    return build_decoder(open_weights(path))
 
 
 def feed(ctx: Any, tokens: list[int], seq: int = 0) -> Any:
@@ -306,19 +300,8 @@ def test_holds_serves_and_shortens() -> None:
     assert cache.keep(0, list(range(10)))
     text = kept.index.numbers()[0]
     assert [kept.usable_length(text, n) for n in range(12)] == [
-        0,
-        0,
-        0,
-        0,
-        4,
-        4,
-        4,
-        4,
-        8,
-        8,
-        10,
-        10,
-    ]
+        0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 10, 10,
+    ]  # fmt: skip
     cache.seq_rm(0)
     for length, found in ((9, 8), (8, 8), (7, 4), (3, 0)):
         kept.shorten(text, length)

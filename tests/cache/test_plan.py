@@ -20,13 +20,6 @@ from aleator.generate import Batch, Context
 from aleator.models.decoder import Decoder
 from tests.cache.caches import F32, fill, small, snapshot, tokens
 
-
-@pytest.fixture
-def llama(make_decoder: Any) -> Decoder:
-    made: Decoder = make_decoder("llama")
-    return made
-
-
 # Plans
 
 

@@ -15,13 +15,7 @@ from aleator.cache.recurrent import RecurrentCache, RecurrentShape
 from aleator.core.errors import (
     CannotRewind,
 )
-
-
-def hashed(text: list[int]) -> int:
-    value = 0
-    for token in text:
-        value = (value * 31 + token) % 65521
-    return value
+from tests.cache.test_hybrid import hashed
 
 
 class Model(RuleBasedStateMachine):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -15,12 +13,6 @@ from aleator.core.errors import (
 from aleator.generate import Batch, Context
 from aleator.models.decoder import Decoder
 from tests.cache.caches import F32, fill, small, snapshot, tokens
-
-
-@pytest.fixture
-def llama(make_decoder: Any) -> Decoder:
-    made: Decoder = make_decoder("llama")
-    return made
 
 
 def test_streams(llama: Decoder) -> None:  # T16

@@ -84,18 +84,9 @@ def test_calls_in_earlier_messages_are_written_as_json(name: str) -> None:
     if name != "generic":
         text = TOKENIZER.decode(asked.tokens)
         in_parts = name in (
-            "qwen3-coder",
-            "seed-oss",
-            "minimax-m2",
-            "glm",
-            "glm line",
-            "pythonic",
-            "gemma4",
-            "dsml",
-            "dsml-v4",
-            "minicpm5",
-            "pythonic-list",
-        )
+            "qwen3-coder", "seed-oss", "minimax-m2", "glm", "glm line", "pythonic", "gemma4", "dsml",
+            "dsml-v4", "minicpm5", "pythonic-list",
+        )  # fmt: skip
         assert ("Köln" if in_parts else '{"city": "Köln"}') in text
 
 

@@ -159,21 +159,8 @@ def test_echo(aleator: Command, text: str) -> None:
 
 def test_context_options(aleator: Command, text: str) -> None:
     words = (
-        "-b",
-        "2",
-        "-ub",
-        "1",
-        "-tb",
-        "1",
-        "-c",
-        "64",
-        "-ctk",
-        "f32",
-        "-ctv",
-        "f32",
-        "-fa",
-        "off",
-    )
+        "-b", "2", "-ub", "1", "-tb", "1", "-c", "64", "-ctk", "f32", "-ctv", "f32", "-fa", "off",
+    )  # fmt: skip
     assert aleator(*ROMEO, "-n", "12", *words).out == text
 
 

@@ -12,20 +12,8 @@ from tests.cli.conftest import Command
 KEY = Path(__file__).parents[1] / "golden" / "watermark_key.txt"
 FLAG = ("--watermark-key-file", str(KEY))
 WORDS = (
-    "generate",
-    "-t",
-    "1",
-    "-p",
-    "ROMEO:",
-    "-n",
-    "60",
-    "--seed",
-    "7",
-    "--temp",
-    "1",
-    "--preset",
-    "neutral",
-)
+    "generate", "-t", "1", "-p", "ROMEO:", "-n", "60", "--seed", "7", "--temp", "1", "--preset", "neutral",
+)  # fmt: skip
 NAME = "fingerprint:1af0a723b1c53f94"
 
 

@@ -15,7 +15,6 @@ from aleator.core.errors import (
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder
 from aleator.models.decoder import Decoder
-from tests.generate.test_context import llama as llama
 from tests.generate.test_context import tokens
 
 

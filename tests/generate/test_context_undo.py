@@ -17,7 +17,6 @@ from aleator.models import build_decoder
 from aleator.models.decoder import Decoder
 from aleator.models.native_decoder import NativeStep
 from tests.generate.test_context import F32, tokens
-from tests.generate.test_context import llama as llama
 
 
 def snapshot(ctx: Context) -> list[Any]:

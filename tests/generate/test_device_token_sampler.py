@@ -12,7 +12,6 @@ import torch
 
 from aleator.cache.devices import CPU
 from aleator.device.candidates import NOTHING
-from aleator.generate.completion import Stats
 from aleator.generate.device_token_sampler import (
     MOST_IDLE,
     ChainDraw,
@@ -21,12 +20,12 @@ from aleator.generate.device_token_sampler import (
     _room,
     longest,
 )
-from aleator.generate.request_state import RequestState
 from aleator.generate.token_sampler import HostTokenSampler, SampleTask
 from aleator.samplers import Candidates, SamplerChain, SamplingParams
 from aleator.samplers import index as S
 from tests.device.inside import inside
 from tests.engine.fake_run import N_VOCAB, state
+from tests.generate.test_token_sampler import placed
 
 
 @pytest.mark.parametrize(
@@ -52,12 +51,6 @@ def test_rooms_have_few_sizes() -> None:
         (5, 255): 256, (5, 256): 256,
     }  # fmt: skip
     assert {given: _room(*given) for given in sizes} == sizes
-
-
-def placed(*states: RequestState) -> tuple[RequestState, ...]:
-    for seq, each in enumerate(states):
-        each.take_place(seq, 64, Stats())
-    return states
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -11,9 +11,7 @@ import pytest
 import aleator
 from aleator.cache.kv_cache import KVCache
 from aleator.core.threads import pool
-from aleator.engine.request_states import RequestStateMaker
-from aleator.generate import Batch, draft_heads, model_runner, request_state
-from aleator.generate import speculative as speculation
+from aleator.generate import Batch, draft_heads
 from aleator.generate.draft_heads import COUNTED, MOST_MISSED, RATES, HeadDrafts, HeadText
 from aleator.generate.speculative import Draft, Speculation
 from aleator.models import draft_head
@@ -21,17 +19,10 @@ from aleator.models.draft_head import BUNDLED, BUNDLED_NEW, MOST_NEW, MTP
 from aleator.models.hub.bundled import bundled_head
 from aleator.samplers import Dist, Greedy, Penalties, SamplerChain
 from tests.generate.test_speculation import OPTIONS, REPEATING
+from tests.generate.test_speculation import steady as steady
 from tests.models.heads import Recorder, write_eagle3, write_mtp
 
 GUESS: dict[str, Any] = {"spec_type": "draft", "spec_draft_n_max": 4}
-
-
-@pytest.fixture(autouse=True)
-def steady(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing takes time, as in test_speculation.py."""
-    for module in (model_runner, request_state, speculation):
-        monkeypatch.setattr(module, "perf_counter", lambda: 0.0)
-    monkeypatch.setattr(RequestStateMaker, "_experience_of", lambda *others: None)
 
 
 @pytest.fixture

@@ -41,19 +41,8 @@ def main() -> None:
     assert "aleator" in llm("models", "list")
     said = [{"role": "user", "content": "Who goes there?"}]
     options = (
-        "-o",
-        "max_tokens",
-        "12",
-        "-o",
-        "seed",
-        "3",
-        "-o",
-        "temperature",
-        "0.7",
-        "-o",
-        "n_threads",
-        "1",
-    )
+        "-o", "max_tokens", "12", "-o", "seed", "3", "-o", "temperature", "0.7", "-o", "n_threads", "1",
+    )  # fmt: skip
     text = llm("-m", "aleator", "Who goes there?", *options)
     assert text.rstrip("\n") == model.chat(
         said, max_tokens=12, seed=3, temperature=0.7

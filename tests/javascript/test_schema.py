@@ -222,17 +222,8 @@ def _known(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     formats = (
-        "date",
-        "time",
-        "date-time",
-        "duration",
-        "uuid",
-        "ipv4",
-        "ipv6",
-        "hostname",
-        "uri",
-        "email",
-    )
+        "date", "time", "date-time", "duration", "uuid", "ipv4", "ipv6", "hostname", "uri", "email",
+    )  # fmt: skip
     return {key: _known(each) for key, each in value.items() if key != "format" or each in formats}
 
 

@@ -141,19 +141,11 @@ def write_gguf(
 def model_json(**changes: Any) -> dict[str, Any]:
     """The config.json of the same small llama; a change to None takes the field out."""
     values = {
-        "model_type": "llama",
-        "hidden_act": "silu",
-        "hidden_size": N_EMBD,
-        "intermediate_size": N_FF,
-        "max_position_embeddings": 128,
-        "num_attention_heads": N_HEADS,
-        "num_hidden_layers": N_LAYERS,
-        "num_key_value_heads": N_KV_HEADS,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 500000.0,
-        "tie_word_embeddings": True,
-        "vocab_size": N_VOCAB,
-    }
+        "model_type": "llama", "hidden_act": "silu", "hidden_size": N_EMBD, "intermediate_size": N_FF,
+        "max_position_embeddings": 128, "num_attention_heads": N_HEADS, "num_hidden_layers": N_LAYERS,
+        "num_key_value_heads": N_KV_HEADS, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
+        "tie_word_embeddings": True, "vocab_size": N_VOCAB,
+    }  # fmt: skip
     return {key: value for key, value in (values | changes).items() if value is not None}
 
 

@@ -1,9 +1,7 @@
-"""A model of tools/dense_models.py against llama.cpp's answers, and one of transformers' against its logits."""
+"""A model of tools/dense_models.py against llama.cpp's answers."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +13,17 @@ from aleator.core.errors import CacheFull, CannotShift, ParameterError
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
-from tests.models.check_converted import check_converted
-from tests.models.check_golden import check_script, relative, tokens_of
+from tests.models.check_golden import (
+    FORMS,
+    check_prefill_and_greedy,
+    check_script,
+    relative,
+    tokens_of,
+)
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden_dense"
 F32: Any = {"type_k": "f32", "type_v": "f32"}
 N_STATE = 6
-SMALL: dict[str, Any] = {
-    "vocab_size": 96, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512, "pad_token_id": 0,
-}  # fmt: skip
-"""Of most small models of transformers': the configuration's sizes."""
 
 
 def decoder_of(name: str, folder: Path, form: str = "auto") -> Decoder:
@@ -46,18 +44,9 @@ def check_golden(name: str, folder: Path, tolerance: float = 1e-5, script_rows: 
     """
     with np.load(GOLDEN / f"{name}.npz") as arrays:
         golden = {f"{name}/{key}": arrays[key] for key in arrays.files}
-    for form in ("native", "torch"):
+    for form in FORMS:
         decoder = decoder_of(name, folder, form)
-        tokens = tokens_of(decoder)
-        context = Context(decoder, n_ctx=256 if decoder.n_positions is None else 128, **F32)
-        rows = np.asarray(context.decode(Batch.one(tokens, 0, logits=True)))
-        assert relative(rows[3::4], golden[f"{name}/prefill"]) < tolerance, form
-        got: list[int] = []
-        row = rows[-1]
-        while len(got) < len(golden[f"{name}/greedy"]):
-            got.append(int(row.argmax()))
-            row = context.decode(Batch.one(got[-1:], len(tokens) + len(got) - 1))[0]
-        assert got == golden[f"{name}/greedy"].tolist(), form
+        check_prefill_and_greedy(decoder, name, golden, tolerance)
         if f"{name}/script" in golden and decoder.architecture.shifts:
             check_script(decoder, name, golden, script_rows, tolerance)
     if f"{name}/state" in golden:
@@ -101,59 +90,3 @@ def check_no_shift(name: str, folder: Path) -> None:
         context.cache.seq_add(0, 4, -1, 2)
     with pytest.raises(ParameterError, match="raw"):
         Context(decoder, n_ctx=64, k_storage="raw", **F32)
-
-
-def renamed(
-    folder: Path,
-    fields: Callable[[dict[str, Any]], Any],
-    tensors: Callable[[dict[str, Any]], Any] = dict,
-) -> None:
-    """A directory with other fields and tensors, for an architecture that transformers lacks.
-
-    ``fields`` changes config.json; ``tensors`` returns those of model.safetensors.
-    """
-    from safetensors.torch import load_file, save_file
-
-    path, file = folder / "config.json", folder / "model.safetensors"
-    values = json.loads(path.read_text())
-    fields(values)
-    path.write_text(json.dumps(values))
-    save_file({name: each.clone() for name, each in tensors(load_file(file)).items()}, file)
-
-
-def check_transformers(
-    model: Any,
-    folder: Path,
-    n: int = 40,
-    n_ctx: int = 64,
-    change: Callable[[Path], None] | None = None,
-    whole: bool = False,
-) -> None:
-    """The model with random weights of a size that matters, and its own logits.
-
-    ``change`` makes the saved directory another model's with the same logits (:func:`renamed`); ``whole``:
-    GGUF can say all of it.
-    """
-    import torch
-
-    torch.manual_seed(3)
-    with torch.no_grad():
-        for name, values in model.named_parameters():
-            if "norm" in name or "ln_" in name:
-                values.add_(0.2 * torch.randn_like(values))
-            elif values.dim() >= 2:
-                values.copy_(torch.randn_like(values) * 1.5 / values.shape[-1] ** 0.5)
-            else:
-                values.copy_(0.2 * torch.randn_like(values))
-    model.eval().save_pretrained(folder)
-    if change is not None:
-        change(folder)
-    ids = torch.randint(0, 96, (1, n), generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        expected = model(input_ids=ids).logits[0].numpy()
-    for form in ("native", "torch"):
-        decoder = build_decoder(open_weights(folder), form=form)
-        context = Context(decoder, n_ctx=n_ctx, n_ubatch=16, **F32)
-        rows = np.asarray(context.decode(Batch.one(ids[0].tolist(), logits=True)))
-        assert relative(rows, expected) < 1e-5, form
-    check_converted(folder, ids[0].tolist(), whole=whole)

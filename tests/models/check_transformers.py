@@ -2,37 +2,124 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
+import pytest
 
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from tests.models.check_converted import check_converted
+from tests.models.check_golden import relative
+
+SMALL: dict[str, Any] = {
+    "vocab_size": 96, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512, "pad_token_id": 0,
+}  # fmt: skip
+"""Of most small models of transformers': the configuration's sizes."""
+
+
+def like_transformers(
+    config: str, *changes: dict[str, Any], sizes: dict[str, Any] = SMALL, **options: Any
+) -> Any:
+    """A test of a configuration of transformers', with each of ``changes`` to its sizes.
+
+    ``options``: those of :func:`check_transformers`.
+    """
+
+    @pytest.mark.parametrize("changes", changes or [{}])
+    def test(changes: dict[str, Any], tmp_path: Path) -> None:
+        transformers: Any = pytest.importorskip("transformers")
+        import torch
+
+        torch.manual_seed(1)  # for what write() leaves as it is
+        made = getattr(transformers, config)(**sizes | changes)
+        model = transformers.AutoModelForCausalLM.from_config(made)
+        check_transformers(model, tmp_path, **options)
+
+    return test
+
+
+def check_transformers(
+    model: Any, folder: Path, change: Callable[[Path], None] | None = None, **options: Any
+) -> None:
+    """The model with random weights.
+
+    ``change`` makes the saved directory another model's with the same logits (:func:`renamed`); ``options``:
+    those of :func:`check`.
+    """
+    write(model, folder)
+    if change is not None:
+        change(folder)
+    check(model, folder, **options)
 
 
 def write(model: Any, folder: Path) -> Any:
     """The model with random weights of a size that matters, in a directory."""
+    import torch
+
     torch.manual_seed(3)
     with torch.no_grad():
         for name, values in model.named_parameters():
-            if "norm" in name or name.endswith(".D"):
+            if "norm" in name or "ln_" in name or name.endswith(".D"):
                 values.add_(0.2 * torch.randn_like(values))
-            elif values.dim() >= 2 and "A_log" not in name:
+            elif name.endswith(("A_log", "dt_bias", "dt_proj.bias")):
+                continue  # how fast states decay stays as transformers draws it
+            elif values.dim() >= 2:
                 values.copy_(torch.randn_like(values) * 1.5 / values.shape[-1] ** 0.5)
+            else:
+                values.copy_(0.2 * torch.randn_like(values))
     model.eval().save_pretrained(folder)
     return model
 
 
-def check(model: Any, folder: Path, tolerance: float = 1e-5, whole: bool = False) -> None:
-    """Logits in both forms, and those of the converted file; ``whole``: GGUF can say all of the model."""
-    ids = torch.randint(0, 96, (1, 40), generator=torch.Generator().manual_seed(1))
+def check(
+    model: Any,
+    folder: Path,
+    tolerance: float = 1e-5,
+    whole: bool = False,
+    n: int = 40,
+    n_ctx: int = 64,
+) -> None:
+    """Logits in both forms, and those of the converted file.
+
+    Args:
+        model: what was written.
+        folder: its directory.
+        tolerance: largest difference over the range of the logits.
+        whole: whether GGUF can say all of the model.
+        n: number of tokens.
+        n_ctx: size of the context.
+    """
+    import torch
+
+    ids = torch.randint(0, 96, (1, n), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
-        expected = model(input_ids=ids).logits[0]
-    for form in ("auto", "torch"):
+        expected = model(input_ids=ids).logits[0].numpy()
+    for form in ("native", "torch"):
         decoder = build_decoder(open_weights(folder), form=form)
-        context = Context(decoder, n_ctx=64, n_ubatch=16, type_k="f32", type_v="f32")
-        rows = torch.from_numpy(context.decode(Batch.one(ids[0].tolist(), logits=True)))
-        assert (rows - expected).abs().max() < tolerance * (expected.max() - expected.min())
+        context = Context(decoder, n_ctx=n_ctx, n_ubatch=16, type_k="f32", type_v="f32")
+        rows = np.asarray(context.decode(Batch.one(ids[0].tolist(), logits=True)))
+        assert relative(rows, expected) < tolerance, (form, relative(rows, expected))
     check_converted(folder, ids[0].tolist(), tolerance, whole)
+
+
+def renamed(
+    folder: Path,
+    fields: Callable[[dict[str, Any]], Any],
+    tensors: Callable[[dict[str, Any]], Any] = dict,
+) -> None:
+    """A directory with other fields and tensors, for an architecture that transformers lacks.
+
+    ``fields`` changes config.json; ``tensors`` returns those of model.safetensors.
+    """
+    from safetensors.torch import load_file, save_file
+
+    path, file = folder / "config.json", folder / "model.safetensors"
+    values = json.loads(path.read_text())
+    fields(values)
+    path.write_text(json.dumps(values))
+    save_file({name: each.clone() for name, each in tensors(load_file(file)).items()}, file)

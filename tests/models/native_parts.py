@@ -24,41 +24,19 @@ def decoder_step(
         frequencies=frequencies, magnitude=1.0, interleaved=interleaved, offset=offset
     )
     plain: dict[str, Any] = {
-        "output": None,
-        "rotation": rotation,
-        "window_rotation": None,
-        "embedding_scale": 1.0,
-        "gate": "silu",
-        "raw_keys": False,
-        "layer_norm": False,
-        "head_norm": "",
-        "residual_scale": 1.0,
-        "softcap": 0.0,
-        "clamp": 0.0,
-        "parallel": False,
-        "norm_sums": False,
-        "embedding_norm": None,
-        "slopes": None,
-        "position_embedding": None,
-    }
+        "output": None, "rotation": rotation, "window_rotation": None, "embedding_scale": 1.0,
+        "gate": "silu", "raw_keys": False, "layer_norm": False, "head_norm": "", "residual_scale": 1.0,
+        "softcap": 0.0, "clamp": 0.0, "parallel": False, "norm_sums": False, "embedding_norm": None,
+        "slopes": None, "position_embedding": None,
+    }  # fmt: skip
     return _native.DecoderStep(SimpleNamespace(**plain | given))
 
 
 def attention(**given: Any) -> SimpleNamespace:
     """A layer with attention; what is not given is as in llama."""
     plain: dict[str, Any] = {
-        "windowed": False,
-        "rotated": True,
-        "grows": True,
-        "qkv": None,
-        "latent": None,
-        "q_norm": None,
-        "k_norm": None,
-        "v_norm": None,
-        "gated": False,
-        "sinks": None,
-        "post_norms": None,
-        "ffn": None,
+        "windowed": False, "rotated": True, "grows": True, "qkv": None, "latent": None, "q_norm": None,
+        "k_norm": None, "v_norm": None, "gated": False, "sinks": None, "post_norms": None, "ffn": None,
         "output_scale": None,
-    }
+    }  # fmt: skip
     return SimpleNamespace(**plain | given)

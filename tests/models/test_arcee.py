@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from tests.models.check_dense import check_golden
+from tests.models.check_golden import model_test
+from tests.models.check_transformers import SMALL, like_transformers
 
-import pytest
-
-from tests.models.check_dense import SMALL, check_golden, check_transformers
-
-transformers: Any = pytest.importorskip("transformers")
-SIZES: dict[str, Any] = SMALL | {"num_hidden_layers": 3}
-
-
-@pytest.mark.parametrize("name", ["arcee"])
-def test_llama_cpp(name: str, tmp_path: Path) -> None:
-    check_golden(name, tmp_path)
-
-
-@pytest.mark.parametrize("changes", [{"mlp_bias": True}, {"head_dim": 16, "attention_bias": True}])
-def test_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
-    config = transformers.ArceeConfig(**(SIZES | changes))
-    check_transformers(transformers.ArceeForCausalLM(config), tmp_path)
+test_llama_cpp = model_test(check_golden, "arcee")
+test_transformers = like_transformers(
+    "ArceeConfig",
+    {"mlp_bias": True},
+    {"head_dim": 16, "attention_bias": True},
+    sizes=SMALL | {"num_hidden_layers": 3},
+)

@@ -11,6 +11,7 @@ from aleator.core.errors import UnsupportedModel
 from aleator.models import open_weights
 from tests.models.check_dense import check_golden
 from tests.models.check_directory import check_directory
+from tests.models.check_golden import model_test
 
 FIELDS = {
     "model_type": "bailing_moe",
@@ -21,14 +22,9 @@ FIELDS = {
     "norm_topk_prob": True,
 }
 
+test_llama_cpp = model_test(check_golden, "bailingmoe")
 
-@pytest.mark.parametrize("name", ["bailingmoe"])
-def test_llama_cpp(name: str, tmp_path: Path) -> None:
-    check_golden(name, tmp_path)
-
-
-def test_a_directory_gives_the_files_logits(tmp_path: Path) -> None:
-    check_directory("bailingmoe", tmp_path, **FIELDS)
+test_a_directory_gives_the_files_logits = model_test(check_directory, "bailingmoe", **FIELDS)
 
 
 def test_a_normalised_output_matrix_is_refused(tmp_path: Path) -> None:

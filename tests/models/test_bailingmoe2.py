@@ -10,17 +10,15 @@ import torch
 
 from aleator.core.errors import UnsupportedModel
 from aleator.models import open_weights
-from tests.models.check_dense import SMALL, check_golden, check_transformers, renamed
+from tests.models.check_dense import check_golden
+from tests.models.check_golden import model_test
+from tests.models.check_transformers import SMALL, check_transformers, renamed
 
 transformers: Any = pytest.importorskip("transformers")
 SIZES: dict[str, Any] = SMALL | {
-    "num_hidden_layers": 3,
-    "n_routed_experts": 8,
-    "num_experts_per_tok": 3,
-    "moe_intermediate_size": 24,
-    "head_dim": 8,
-    "use_qk_norm": True,
-}
+    "num_hidden_layers": 3, "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 24,
+    "head_dim": 8, "use_qk_norm": True,
+}  # fmt: skip
 FIELDS = {"n_routed_experts": "num_experts", "n_shared_experts": "num_shared_experts"}
 NAMES = {
     "embed_tokens": "word_embeddings",
@@ -30,10 +28,7 @@ NAMES = {
     "gate.e_score_correction_bias": "gate.expert_bias",
 }
 
-
-@pytest.mark.parametrize("name", ["bailingmoe2"])
-def test_llama_cpp(name: str, tmp_path: Path) -> None:
-    check_golden(name, tmp_path)
+test_llama_cpp = model_test(check_golden, "bailingmoe2")
 
 
 def fields(values: dict[str, Any]) -> None:

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from tests.models.check_dense import check_golden
+from tests.models.check_golden import model_test
+from tests.models.check_transformers import like_transformers
 
-import pytest
-
-from tests.models.check_dense import check_golden, check_transformers
-
-transformers: Any = pytest.importorskip("transformers")
-SIZES = {"vocab_size": 96, "hidden_size": 32, "n_layer": 2, "n_head": 4}
-
-NAMES = ["bloom", "bloom-six-heads"]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_llama_cpp(name: str, tmp_path: Path) -> None:
-    check_golden(name, tmp_path, tolerance=1e-4)
-
-
-@pytest.mark.parametrize(
-    "changes", [{}, {"n_head": 6, "hidden_size": 48, "tie_word_embeddings": False}]
+test_llama_cpp = model_test(check_golden, "bloom", "bloom-six-heads", tolerance=1e-4)
+test_transformers = like_transformers(
+    "BloomConfig",
+    {},
+    {"n_head": 6, "hidden_size": 48, "tie_word_embeddings": False},
+    sizes={"vocab_size": 96, "hidden_size": 32, "n_layer": 2, "n_head": 4},
 )
-def test_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
-    config = transformers.BloomConfig(**(SIZES | changes))
-    check_transformers(transformers.BloomForCausalLM(config), tmp_path)

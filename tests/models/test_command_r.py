@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from tests.models.check_dense import check_golden
+from tests.models.check_golden import model_test
+from tests.models.check_transformers import like_transformers
 
-import pytest
-
-from tests.models.check_dense import SMALL, check_golden, check_transformers
-
-transformers: Any = pytest.importorskip("transformers")
-
-NAMES = ["command-r"]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_llama_cpp(name: str, tmp_path: Path) -> None:
-    check_golden(name, tmp_path)
-
-
-@pytest.mark.parametrize(
-    "changes", [{}, {"use_qk_norm": True, "logit_scale": 0.5, "attention_bias": True}]
+test_llama_cpp = model_test(check_golden, "command-r")
+test_transformers = like_transformers(
+    "CohereConfig", {}, {"use_qk_norm": True, "logit_scale": 0.5, "attention_bias": True}
 )
-def test_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
-    config = transformers.CohereConfig(**(SMALL | changes))
-    check_transformers(transformers.CohereForCausalLM(config), tmp_path)

@@ -11,8 +11,7 @@ import torch
 
 from aleator.models.files.gguf import GGUFFile
 from tests.models.check_converted import check_converted, converted
-from tests.models.check_dense import SMALL
-from tests.models.check_transformers import write
+from tests.models.check_transformers import SMALL, write
 
 transformers: Any = pytest.importorskip("transformers")
 

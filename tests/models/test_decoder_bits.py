@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 from decoder_numerics.blocks import Floats
-from delta_models import DELTAS, Delta, write_delta
-from make_models import SPECS, Spec, write_model
+from delta_models import DELTAS
+from hybrid_models import HYBRID
+from make_models import SPECS, Spec
+from wide_models import AnySpec, write_any
 
 from aleator import _native
 from aleator.generate import Batch, Context
@@ -23,14 +25,10 @@ from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
 
 WIDE: dict[str, Any] = {
-    "n_embd": 256,
-    "n_heads": 4,
-    "n_kv_heads": 2,
-    "head_dim": 32,
-    "n_ff": 256,
-    "n_layers": 2,
-}
-MODELS: dict[str, Spec | Delta] = {
+    "n_embd": 256, "n_heads": 4, "n_kv_heads": 2, "head_dim": 32, "n_ff": 256, "n_layers": 2,
+}  # fmt: skip
+SMALL = ("mamba2", "granitehybrid-experts", "nemotron_h", "falcon-h1-norm", "lfm2")
+MODELS: dict[str, AnySpec] = {
     "llama": Spec(**WIDE, seed=1),
     "qwen3": Spec(arch="qwen3", **WIDE, seed=2),
     "gemma3": Spec(arch="gemma3", **WIDE, tied=True, window=8, pattern=2, softcap=5.0, seed=3),
@@ -40,12 +38,13 @@ MODELS: dict[str, Spec | Delta] = {
     "qwen3next": replace(
         DELTAS["qwen3next"], **WIDE, delta_dim=32, n_ff_expert=256, n_ff_shared=256
     ),
+    **{name: HYBRID[name] for name in SMALL},
 }
 CASES = [
     (model, kind, cache)
     for model in MODELS
     for kind, cache in (("F32", "f16"), ("F16", "q8_0"), ("Q4_K", "f16"))
-    if model != "qwen3next" or kind == "Q4_K"
+    if kind == ("Q4_K" if model == "qwen3next" else "F32" if model in SMALL else kind)
 ] + [("llama", "BF16", "f16"), ("qwen2moe", "BF16", "bf16")]
 PROMPT, STEPS = 21, 4
 
@@ -94,8 +93,7 @@ def context(decoder: Decoder, cache: str, **options: Any) -> Any:
 def bits(folder: Path, model: str, kind: str, cache: str) -> str:
     """A digest of a text's logits, the same in every composition."""
     spec, path = replace(MODELS[model], type=kind), folder / f"{model}-{kind}.gguf"
-    _ = write_delta(path, spec) if isinstance(spec, Delta) else write_model(path, spec)
-    decoder = build_decoder(open_weights(path))
+    decoder = build_decoder(open_weights(write_any(path, spec)), form="native")
     tokens, ones = text(decoder, 0), [1] * STEPS
     expected = rows(context(decoder, cache, n_threads=1), tokens, [PROMPT, *ones], [])
     assert np.isfinite(expected).all()

@@ -18,70 +18,36 @@ from aleator.models import build_decoder, open_weights
 from aleator.models.files.fields import Fields
 from aleator.models.index import read_json
 from tests.models.builders import model_json
-from tests.models.check_dense import F32, check_golden, check_transformers, decoder_of
-from tests.models.check_golden import relative
+from tests.models.check_dense import F32, check_golden, decoder_of
+from tests.models.check_golden import model_test, relative
+from tests.models.check_transformers import SMALL, like_transformers
 
-SIZES: dict[str, Any] = {
-    "vocab_size": 96,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "moe_intermediate_size": 16,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 4,
-    "kv_lora_rank": 16,
-    "qk_nope_head_dim": 12,
-    "qk_rope_head_dim": 8,
-    "v_head_dim": 10,
-    "n_routed_experts": 8,
-    "num_experts_per_tok": 3,
-    "first_k_dense_replace": 1,
-    "max_position_embeddings": 512,
-}
+SIZES: dict[str, Any] = SMALL | {
+    "intermediate_size": 48, "moe_intermediate_size": 16, "num_hidden_layers": 3, "num_key_value_heads": 4,
+    "kv_lora_rank": 16, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 10,
+    "n_routed_experts": 8, "num_experts_per_tok": 3, "first_k_dense_replace": 1,
+}  # fmt: skip
 YARN = {
-    "rope_type": "yarn",
-    "rope_theta": 10000.0,
-    "factor": 4.0,
-    "original_max_position_embeddings": 64,
-    "mscale": 0.707,
-    "mscale_all_dim": 0.707,
-}
+    "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64,
+    "mscale": 0.707, "mscale_all_dim": 0.707,
+}  # fmt: skip
 
-
-@pytest.mark.parametrize(
-    "name", ["deepseek2", "deepseek2-lite", "deepseek2-yarn", "deepseek2-heads"]
-)
-def test_llama_cpp(name: str, tmp_path: Path) -> None:
-    # After a shift llama.cpp's rotated channels are multiplied by YaRN's magnitude once more.
-    check_golden(name, tmp_path, script_rows=4 if "yarn" in name else 8)
-
-
-@pytest.mark.parametrize("changes", [
-    {},
+test_llama_cpp = model_test(check_golden, "deepseek2", "deepseek2-lite", "deepseek2-heads")
+# After a shift llama.cpp's rotated channels are multiplied by YaRN's magnitude once more.
+test_llama_cpp_with_yarn = model_test(check_golden, "deepseek2-yarn", script_rows=4)
+test_version_2_of_transformers = like_transformers(
+    "DeepseekV2Config",
+    {"q_lora_rank": None},
     {"q_lora_rank": 24, "rope_parameters": YARN, "routed_scaling_factor": 4.0}
     | {"topk_method": "group_limited_greedy", "n_group": 4, "topk_group": 2},
-])  # fmt: skip
-def test_logits_of_version_2_are_those_of_transformers(
-    changes: dict[str, Any], tmp_path: Path
-) -> None:
-    transformers: Any = pytest.importorskip("transformers")
-    config = transformers.DeepseekV2Config(**SIZES | {"q_lora_rank": None} | changes)
-    check_transformers(transformers.DeepseekV2ForCausalLM(config), tmp_path)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"n_group": 4, "topk_group": 2},
-        {"n_group": 1, "topk_group": 1, "rope_interleave": False, "rope_parameters": YARN},
-    ],
+    sizes=SIZES,
 )
-def test_logits_of_version_3_are_those_of_transformers(
-    changes: dict[str, Any], tmp_path: Path
-) -> None:
-    transformers: Any = pytest.importorskip("transformers")
-    config = transformers.DeepseekV3Config(**SIZES | {"q_lora_rank": 24} | changes)
-    check_transformers(transformers.DeepseekV3ForCausalLM(config), tmp_path)
+test_version_3_of_transformers = like_transformers(
+    "DeepseekV3Config",
+    {"n_group": 4, "topk_group": 2},
+    {"n_group": 1, "topk_group": 1, "rope_interleave": False, "rope_parameters": YARN},
+    sizes=SIZES | {"q_lora_rank": 24},
+)
 
 
 def test_other_choices_of_experts_are_refused() -> None:
@@ -116,6 +82,7 @@ def test_the_cache_holds_compressed_keys_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["q8_0", "q4_0"])
 def test_a_quantised_cache_holds_compressed_keys(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
     latent = LatentShape(128, 96, 64, q_rank=32)
     spec = replace(DENSE["deepseek2-yarn"], n_layers=1, rope=64, latent=latent)
     path = write_dense(tmp_path / "m.gguf", replace(spec, meta={"expert_used_count": 2}))

@@ -14,8 +14,8 @@ from decoder_numerics.blocks import Floats
 from delta_models import DELTAS, Delta, each_tensor, write_delta
 
 from aleator.core.errors import FileFormatError, UnsupportedModel
-from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
+from tests.models.check_kept import check_states
 
 ODD = replace(
     DELTAS["qwen35-further"], key_heads=2, value_heads=6, delta_dim=37, d_conv=3, n_ff=40, further=0
@@ -64,15 +64,7 @@ def states_by_the_rules(spec: Delta, ids: list[int], tiled: bool) -> list[Floats
 def test_states_are_those_of_the_rules(tmp_path: Path) -> None:
     decoder = build_decoder(open_weights(write_delta(tmp_path / "m.gguf", ODD)))
     ids = [int(t) for t in np.random.default_rng(4).integers(0, 64, 9)]
-    expected = states_by_the_rules(ODD, ids, tiled=True)
-    for threads, ubatch in ((1, 5), (3, 9)):
-        context: Any = Context(decoder, n_ctx=32, n_ubatch=ubatch, n_threads=threads)
-        context.decode(Batch.one(ids))
-        states = context.cache.pool.recurrent
-        (row, _), *_ = states.states.book()[0]
-        held = [t[row] for pair in zip(states.conv, states.ssm, strict=True) for t in pair]
-        for ours, theirs in zip(held, expected, strict=True):
-            assert np.array_equal(ours, theirs)
+    check_states(decoder, ids, states_by_the_rules(ODD, ids, tiled=True))
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from aleator.models.architectures.exaone import FIELDS, PARTS
-from tests.models.check_dense import SMALL, check_golden, check_transformers, renamed
+from tests.models.check_dense import check_golden
+from tests.models.check_golden import model_test
+from tests.models.check_transformers import SMALL, check_transformers, renamed
 
 transformers: Any = pytest.importorskip("transformers")
 
-
-@pytest.mark.parametrize("name", ["exaone"])
-def test_llama_cpp(name: str, tmp_path: Path) -> None:
-    check_golden(name, tmp_path)
+test_llama_cpp = model_test(check_golden, "exaone")
 
 
 @pytest.mark.parametrize(

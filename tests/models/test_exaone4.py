@@ -8,30 +8,21 @@ from typing import Any
 
 import pytest
 
-from tests.models.check_dense import SMALL, check_golden, check_transformers
+from tests.models.check_dense import check_golden
+from tests.models.check_golden import model_test
+from tests.models.check_transformers import SMALL, check_transformers, like_transformers
 
 transformers: Any = pytest.importorskip("transformers")
 SIZES = SMALL | {"num_hidden_layers": 4}
 
-NAMES = ["exaone4"]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_llama_cpp(name: str, tmp_path: Path) -> None:
-    check_golden(name, tmp_path)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"sliding_window": 8, "sliding_window_pattern": 4},
-        {"sliding_window": 8, "layer_types": ["full_attention", "sliding_attention"] * 2},
-        {"sliding_window": None, "layer_types": ["full_attention"] * 4},
-    ],
+test_llama_cpp = model_test(check_golden, "exaone4")
+test_transformers = like_transformers(
+    "Exaone4Config",
+    {"sliding_window": 8, "sliding_window_pattern": 4},
+    {"sliding_window": 8, "layer_types": ["full_attention", "sliding_attention"] * 2},
+    {"sliding_window": None, "layer_types": ["full_attention"] * 4},
+    sizes=SIZES,
 )
-def test_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
-    config = transformers.Exaone4Config(**(SIZES | changes))
-    check_transformers(transformers.Exaone4ForCausalLM(config), tmp_path)
 
 
 def test_layers_without_a_window_keep_their_keys_in_a_shift(tmp_path: Path) -> None:

@@ -10,28 +10,18 @@ import pytest
 from dense_models import DENSE, write_dense
 
 from aleator.models import open_weights
-from tests.models.check_dense import SMALL, check_golden, check_transformers
+from tests.models.check_dense import check_golden
+from tests.models.check_golden import model_test
+from tests.models.check_transformers import SMALL, like_transformers
 
-transformers: Any = pytest.importorskip("transformers")
-SIZES: dict[str, Any] = SMALL | {
-    "num_hidden_layers": 3,
-    "num_experts": 6,
-    "num_experts_per_tok": 3,
-    "moe_intermediate_size": 24,
-    "sliding_window": 6,
-    "sliding_window_pattern": 3,
-}
-
-
-@pytest.mark.parametrize("name", ["exaone-moe"])
-def test_llama_cpp(name: str, tmp_path: Path) -> None:
-    check_golden(name, tmp_path, script_rows=4)
-
-
-@pytest.mark.parametrize("changes", [{}, {"n_group": 3, "topk_group": 2, "num_shared_experts": 2}])
-def test_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
-    config = transformers.ExaoneMoeConfig(**(SIZES | changes))
-    check_transformers(transformers.ExaoneMoeForCausalLM(config), tmp_path)
+test_llama_cpp = model_test(check_golden, "exaone-moe", script_rows=4)
+test_transformers = like_transformers(
+    "ExaoneMoeConfig", {}, {"n_group": 3, "topk_group": 2, "num_shared_experts": 2},
+    sizes=SMALL | {
+        "num_hidden_layers": 3, "num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 24,
+        "sliding_window": 6, "sliding_window_pattern": 3,
+    },
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from aleator.models.directory import Directory
 from aleator.models.draft_head import MTP, head_bytes
 from aleator.models.weights import layer_of
 from tests.models.check_converted import converted
-from tests.models.check_dense import renamed
+from tests.models.check_transformers import renamed
 from tests.models.heads import write_mtp_directory
 from tests.models.test_draft_head import TOKENS, check_further, head_of, logits, seen, target
 

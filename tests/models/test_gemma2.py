@@ -2,42 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from tests.models.check_dense import check_golden
+from tests.models.check_golden import model_test
+from tests.models.check_transformers import SMALL, like_transformers
 
-import pytest
-
-from tests.models.check_dense import SMALL, check_golden, check_transformers
-
-transformers: Any = pytest.importorskip("transformers")
-SIZES = SMALL | {"num_hidden_layers": 4}
-
-NAMES = ["gemma2", "gemma2-wide-heads"]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_llama_cpp(name: str, tmp_path: Path) -> None:
-    check_golden(name, tmp_path, tolerance=1e-4)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"sliding_window": 8, "head_dim": 8, "query_pre_attn_scalar": 16},
-        {
-            "sliding_window": 8,
-            "head_dim": 16,
-            "attn_logit_softcapping": 2.0,
-            "final_logit_softcapping": None,
-        },
-        {
-            "sliding_window": 8,
-            "head_dim": 8,
-            "attn_logit_softcapping": None,
-            "tie_word_embeddings": False,
-        },
-    ],
+test_llama_cpp = model_test(check_golden, "gemma2", "gemma2-wide-heads", tolerance=1e-4)
+test_transformers = like_transformers(
+    "Gemma2Config",
+    {"head_dim": 8, "query_pre_attn_scalar": 16},
+    {"head_dim": 16, "attn_logit_softcapping": 2.0, "final_logit_softcapping": None},
+    {"head_dim": 8, "attn_logit_softcapping": None, "tie_word_embeddings": False},
+    sizes=SMALL | {"num_hidden_layers": 4, "sliding_window": 8},
 )
-def test_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
-    config = transformers.Gemma2Config(**(SIZES | changes))
-    check_transformers(transformers.Gemma2ForCausalLM(config), tmp_path)

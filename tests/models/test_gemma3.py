@@ -6,21 +6,13 @@ become one of float16's last bit; hence the wider tolerance.
 
 from __future__ import annotations
 
-from typing import Any
+from tests.models.check_golden import like_llama_cpp
 
-import pytest
-
-from tests.models.check_golden import check_prefill_and_greedy, check_script
-
-NAMES = ["gemma3", "gemma3-pattern-2", "gemma3-full", "gemma3-softcap", "gemma3-full-softcap"]
-TOLERANCE = 1e-4
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_prefill_and_greedy(name: str, make_decoder: Any, golden_logits: Any) -> None:
-    check_prefill_and_greedy(make_decoder(name), name, golden_logits, TOLERANCE)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_shared_cut_and_shifted_sequences(name: str, make_decoder: Any, golden_logits: Any) -> None:
-    check_script(make_decoder(name), name, golden_logits, tolerance=TOLERANCE)
+test_llama_cpp = like_llama_cpp(
+    "gemma3",
+    "gemma3-pattern-2",
+    "gemma3-full",
+    "gemma3-softcap",
+    "gemma3-full-softcap",
+    tolerance=1e-4,
+)

@@ -16,27 +16,19 @@ from aleator.generate import Batch, Context
 from aleator.models import open_weights
 from aleator.models.architectures.gemma4 import GEMMA4, read_json, usual_name
 from aleator.models.files.fields import Fields
-from tests.models.check_dense import check_golden, check_transformers, decoder_of
+from tests.models.check_dense import check_golden, decoder_of
+from tests.models.check_golden import model_test
+from tests.models.check_transformers import SMALL, check_transformers
 
 transformers: Any = pytest.importorskip("transformers")
-SIZES = {
-    "vocab_size": 96,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "global_head_dim": 16,
-    "hidden_size_per_layer_input": 0,
-    "sliding_window": 8,
-    "layer_types": ["sliding_attention", "full_attention"] * 2,
-}
+SIZES = SMALL | {
+    "num_hidden_layers": 4, "head_dim": 8, "global_head_dim": 16, "hidden_size_per_layer_input": 0,
+    "sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"] * 2,
+}  # fmt: skip
 
-
-@pytest.mark.parametrize("name", [name for name in DENSE if name.startswith("gemma4")])
-def test_llama_cpp(name: str, tmp_path: Path) -> None:
-    check_golden(name, tmp_path, tolerance=1e-4)
+test_llama_cpp = model_test(
+    check_golden, *(name for name in DENSE if name.startswith("gemma4")), tolerance=1e-4
+)
 
 
 def random_scales(model: Any) -> Any:

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from tests.models.check_dense import check_golden
+from tests.models.check_golden import model_test
+from tests.models.check_transformers import SMALL, like_transformers
 
-import pytest
-
-from tests.models.check_dense import SMALL, check_golden, check_transformers
-
-transformers: Any = pytest.importorskip("transformers")
-SIZES: dict[str, Any] = SMALL | {
-    "num_hidden_layers": 3,
-    "n_routed_experts": 6,
-    "num_experts_per_tok": 3,
-    "moe_intermediate_size": 24,
-    "head_dim": 16,
-}
-
-
-@pytest.mark.parametrize("name", ["glm4moe"])
-def test_llama_cpp(name: str, tmp_path: Path) -> None:
-    check_golden(name, tmp_path)
-
-
-@pytest.mark.parametrize(
-    "changes", [{}, {"use_qk_norm": True, "attention_bias": True, "routed_scaling_factor": 1.5}]
+test_llama_cpp = model_test(check_golden, "glm4moe")
+test_transformers = like_transformers(
+    "Glm4MoeConfig",
+    {},
+    {"use_qk_norm": True, "attention_bias": True, "routed_scaling_factor": 1.5},
+    sizes=SMALL
+    | {
+        "num_hidden_layers": 3,
+        "n_routed_experts": 6,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": 24,
+        "head_dim": 16,
+    },
 )
-def test_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
-    config = transformers.Glm4MoeConfig(**(SIZES | changes))
-    check_transformers(transformers.Glm4MoeForCausalLM(config), tmp_path)

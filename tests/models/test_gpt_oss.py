@@ -13,40 +13,32 @@ import torch
 from make_models import SPECS, random_tensors, write_model
 from safetensors.torch import load_file
 
-from aleator import load
 from aleator.core.errors import FileFormatError
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.hub.bundled import bundled_model
 from tests.models.builders import write_directory
 from tests.models.check_converted import check_converted, logits
-from tests.models.check_golden import check_prefill_and_greedy, check_script, relative, tokens_of
-from tests.models.check_transformers import check, write
+from tests.models.check_golden import like_llama_cpp, relative, tokens_of
+from tests.models.check_kept import check_texts
+from tests.models.check_transformers import SMALL, like_transformers, write
 from tests.models.prequantised import mxfp4
 
 transformers: Any = pytest.importorskip("transformers")
-SIZES: dict[str, Any] = {
-    "vocab_size": 96,
-    "hidden_size": 32,
-    "intermediate_size": 24,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "num_local_experts": 6,
-    "num_experts_per_tok": 3,
-    "sliding_window": 8,
-    "max_position_embeddings": 512,
-}
+SIZES: dict[str, Any] = SMALL | {
+    "intermediate_size": 24, "num_hidden_layers": 4, "head_dim": 16, "num_local_experts": 6,
+    "num_experts_per_tok": 3, "sliding_window": 8,
+}  # fmt: skip
 
-
-def test_prefill_and_greedy(make_decoder: Any, golden_logits: Any) -> None:
-    check_prefill_and_greedy(make_decoder("gpt-oss"), "gpt-oss", golden_logits)
-
-
-def test_shared_cut_and_shifted_sequences(make_decoder: Any, golden_logits: Any) -> None:
-    # After a shift llama.cpp multiplies keys by YaRN's magnitude once more.
-    check_script(make_decoder("gpt-oss"), "gpt-oss", golden_logits, n_rows=4)
+# After a shift llama.cpp multiplies keys by YaRN's magnitude once more.
+test_llama_cpp = like_llama_cpp("gpt-oss", n_rows=4)
+test_transformers = like_transformers(
+    "GptOssConfig",
+    {"rope_parameters": {"rope_type": "default", "rope_theta": 1000.0}},
+    {},
+    {"layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention"]},
+    sizes=SIZES,
+)
 
 
 def test_experts_in_mxfp4(make_decoder: Any, golden_logits: Any) -> None:
@@ -57,37 +49,9 @@ def test_experts_in_mxfp4(make_decoder: Any, golden_logits: Any) -> None:
     assert relative(rows, golden_logits["gpt-oss-mxfp4/prefill"]) < 5e-3
 
 
-@pytest.mark.parametrize("changes", [
-    {"rope_parameters": {"rope_type": "default", "rope_theta": 1000.0}},
-    {},
-    {"layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention"]},
-])  # fmt: skip
-def test_logits_are_those_of_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
-    model = transformers.GptOssForCausalLM(transformers.GptOssConfig(**(SIZES | changes)))
-    for name, values in model.named_parameters():
-        if "sinks" in name or name.endswith("bias"):
-            values.data.normal_(0, 0.5)
-    check(write(model, tmp_path), tmp_path)
-
-
 def test_generation_sessions_and_shifts(tmp_path: Path) -> None:
     spec = replace(SPECS["gpt-oss"], n_vocab=2048)
-    path = write_model(tmp_path / "m.gguf", spec, tokenizer_from=bundled_model())
-    options: dict[str, Any] = {"max_tokens": 20, "temperature": 0.0, "ignore_eos": True}
-    model = load(path, n_threads=1)
-    first = model.generate("ROMEO: But soft, what light", **options)
-    again = load(path, prompt_cache=False).generate(first.request.tokens, **options)
-    assert first.text == again.text
-    shifted = load(path, n_threads=1, n_ctx=24).generate(
-        first.request.tokens, context_shift=True, seed=1, max_tokens=40, ignore_eos=True
-    )
-    assert len(shifted.text) >= 30
-    assert shifted.stats.context_shifts > 1
-    model.save_session(tmp_path / "s", first)
-    other = load(path, n_threads=1)
-    rest = other.generate(other.load_session(tmp_path / "s"), max_tokens=2)
-    assert rest.text is not None
-    assert rest.stats.prompt_tokens == 1
+    check_texts(write_model(tmp_path / "m.gguf", spec, tokenizer_from=bundled_model()))
 
 
 @pytest.mark.parametrize("name", ["attn_sinks.weight", "ffn_down_exps.bias", "ffn_gate_inp.bias"])

@@ -9,14 +9,13 @@ import pytest
 import torch
 
 from tests.models.check_converted import converted
-from tests.models.check_dense import SMALL, check_golden, check_transformers, renamed
+from tests.models.check_dense import check_golden
+from tests.models.check_golden import model_test
+from tests.models.check_transformers import SMALL, check_transformers, renamed
 
 transformers: Any = pytest.importorskip("transformers")
 
-
-@pytest.mark.parametrize("name", ["internlm2"])
-def test_llama_cpp(name: str, tmp_path: Path) -> None:
-    check_golden(name, tmp_path)
+test_llama_cpp = model_test(check_golden, "internlm2")
 
 
 NAMES = {

@@ -18,10 +18,11 @@ from hybrid_models import HYBRID, each_tensor, write_hybrid
 from safetensors.torch import load_file, save_file
 
 from aleator.core.errors import AleatorError, FileFormatError, UnsupportedModel
-from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from tests.models.check_converted import converted, logits
+from tests.models.check_golden import model_test
 from tests.models.check_hybrid import check_generation, check_golden, check_reuse
+from tests.models.check_kept import check_states
 from tests.models.check_transformers import check, write
 
 transformers: Any = pytest.importorskip("transformers")
@@ -35,18 +36,9 @@ SIZES: dict[str, Any] = {
 }  # fmt: skip
 """Of transformers' configuration; with this epsilon GGUF's rules are transformers'."""
 
-
-def test_against_llama_cpp(tmp_path: Path) -> None:
-    check_golden(NAME, tmp_path)
-
-
-def test_rewinds_and_cached_prefixes(tmp_path: Path) -> None:
-    check_reuse(NAME, tmp_path)
-
-
-def test_generation_and_sessions(tmp_path: Path) -> None:
-    check_generation(NAME, tmp_path)
-
+test_llama_cpp = model_test(check_golden, NAME)
+test_rewinds_and_cached_prefixes = model_test(check_reuse, NAME)
+test_generation_and_sessions = model_test(check_generation, NAME)
 
 ODD = replace(HYBRID[NAME], layers="ssa", dense_layers=2, head_dim=37, d_conv=3, n_ff=40, seed=5)
 """Two layers with delta nets before one that attends, of sizes that fill no register."""
@@ -93,15 +85,7 @@ def states_by_the_rules(ids: list[int]) -> list[Floats]:
 def test_states_are_those_of_the_rules(tmp_path: Path) -> None:
     decoder = build_decoder(open_weights(write_hybrid(tmp_path / "m.gguf", ODD)))
     ids = [int(t) for t in np.random.default_rng(4).integers(0, 64, 9)]
-    expected = states_by_the_rules(ids)
-    for threads, ubatch in ((1, 5), (3, 9)):
-        context: Any = Context(decoder, n_ctx=32, n_ubatch=ubatch, n_threads=threads)
-        context.decode(Batch.one(ids))
-        states = context.cache.pool.recurrent
-        (row, _), *_ = states.states.book()[0]
-        held = [t[row] for pair in zip(states.conv, states.ssm, strict=True) for t in pair]
-        for ours, theirs in zip(held, expected, strict=True):
-            assert np.array_equal(ours, theirs)
+    check_states(decoder, ids, states_by_the_rules(ids))
 
 
 def test_layers_that_all_attend_are_refused(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,43 +11,21 @@ from aleator.models.config import ModelConfig
 from aleator.models.files.fields import Fields
 from aleator.models.index import read_json
 from tests.models.builders import model_json
+from tests.models.check_golden import model_test
 from tests.models.check_hybrid import check_generation, check_golden, check_reuse, check_shift
-from tests.models.check_transformers import check, write
+from tests.models.check_transformers import SMALL, like_transformers
 
-transformers: Any = pytest.importorskip("transformers")
-
-
-@pytest.mark.parametrize("name", ["lfm2", "lfm2-untied"])
-def test_against_llama_cpp(name: str, tmp_path: Path) -> None:
-    check_golden(name, tmp_path)
-
-
-def test_rewinds_and_cached_prefixes(tmp_path: Path) -> None:
-    check_reuse("lfm2", tmp_path)
-
-
-def test_generation_and_sessions(tmp_path: Path) -> None:
-    check_generation("lfm2", tmp_path)
-
-
-def test_shifted_keys_are_rotated(tmp_path: Path) -> None:
-    check_shift("lfm2", tmp_path)
-
-
-@pytest.mark.parametrize("changes", [{}, {"conv_bias": True, "block_auto_adjust_ff_dim": False}])
-def test_logits_are_those_of_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
-    sizes: dict[str, Any] = {
-        "vocab_size": 96,
-        "hidden_size": 32,
-        "intermediate_size": 96,
-        "block_multiple_of": 16,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
+test_llama_cpp = model_test(check_golden, "lfm2", "lfm2-untied")
+test_rewinds_and_cached_prefixes = model_test(check_reuse, "lfm2")
+test_generation_and_sessions = model_test(check_generation, "lfm2")
+test_shifted_keys_are_rotated = model_test(check_shift, "lfm2")
+test_transformers = like_transformers(
+    "Lfm2Config", {}, {"conv_bias": True, "block_auto_adjust_ff_dim": False}, tolerance=1e-4,
+    sizes=SMALL | {
+        "intermediate_size": 96, "block_multiple_of": 16, "num_hidden_layers": 3,
         "layer_types": ["conv", "full_attention", "conv"],
-    }
-    config = transformers.Lfm2Config(**sizes | changes)
-    check(write(transformers.Lfm2ForCausalLM(config), tmp_path), tmp_path, tolerance=1e-4)
+    },
+)  # fmt: skip
 
 
 def test_older_names_and_widths_that_are_not_rounded() -> None:

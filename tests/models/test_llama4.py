@@ -17,30 +17,16 @@ from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.files.fields import Fields
 from aleator.models.index import read_json
-from tests.models.check_dense import (
-    F32,
-    GOLDEN,
-    SMALL,
-    check_golden,
-    check_transformers,
-    decoder_of,
-)
-from tests.models.check_golden import relative, tokens_of
+from tests.models.check_dense import F32, GOLDEN, check_golden, decoder_of
+from tests.models.check_golden import FORMS, model_test, relative, tokens_of
+from tests.models.check_transformers import SMALL, like_transformers
 
 LATE = 8180  # where golden_models.py begins a text that crosses the end of a chunk
 SIZES: dict[str, Any] = SMALL | {
-    "intermediate_size": 24,
-    "intermediate_size_mlp": 48,
-    "num_hidden_layers": 4,
-    "head_dim": 8,
-    "num_local_experts": 5,
-    "num_experts_per_tok": 2,
-    "interleave_moe_layer_step": 2,
-    "attention_chunk_size": 12,
-    "floor_scale": 8,
-    "attn_scale": 0.7,
-    "rms_norm_eps": 1e-05,
-}
+    "intermediate_size": 24, "intermediate_size_mlp": 48, "num_hidden_layers": 4, "head_dim": 8,
+    "num_local_experts": 5, "num_experts_per_tok": 2, "interleave_moe_layer_step": 2,
+    "attention_chunk_size": 12, "floor_scale": 8, "attn_scale": 0.7, "rms_norm_eps": 1e-05,
+}  # fmt: skip
 
 
 def config_of(**changes: Any) -> Any:
@@ -48,30 +34,25 @@ def config_of(**changes: Any) -> Any:
     return read_json(Fields("config.json", values))[1]
 
 
-def test_llama_cpp(tmp_path: Path) -> None:
-    # After a shift llama.cpp rotates the keys of layers that do not rotate.
-    check_golden("llama4", tmp_path, script_rows=4)
+# After a shift llama.cpp rotates the keys of layers that do not rotate.
+test_llama_cpp = model_test(check_golden, "llama4", script_rows=4)
+test_transformers = like_transformers(
+    "Llama4TextConfig", {}, {"use_qk_norm": False, "attn_temperature_tuning": False}, sizes=SIZES
+)
 
 
-@pytest.mark.parametrize(("form", "sizes"), [("native", [5, 9, 6]), ("torch", [20])])
-def test_llama_cpp_at_a_chunks_end(form: str, sizes: list[int], tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_llama_cpp_at_a_chunks_end(form: str, tmp_path: Path) -> None:
     with np.load(GOLDEN / "llama4.npz") as arrays:
         expected = arrays["late"]
     decoder = decoder_of("llama4", tmp_path, form)
     context, tokens, rows = Context(decoder, n_ctx=256, **F32), tokens_of(decoder), []
-    for n in sizes:
+    for n in (5, 9, 6):
         at = LATE + 20 - len(tokens)
         rows.append(context.decode(Batch.one(tokens[:n], at, logits=True)))
         tokens = tokens[n:]
     # llama.cpp multiplies positions and frequencies in float32, which is off by 5e-4 of an angle here.
     assert relative(np.concatenate(rows), expected) < 1e-4
-
-
-@pytest.mark.parametrize("changes", [{}, {"use_qk_norm": False, "attn_temperature_tuning": False}])
-def test_logits_are_those_of_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
-    transformers: Any = pytest.importorskip("transformers")
-    config = transformers.Llama4TextConfig(**SIZES | changes)
-    check_transformers(transformers.Llama4ForCausalLM(config), tmp_path)
 
 
 def test_bits_do_not_depend_on_what_stands_beside(tmp_path: Path) -> None:

@@ -8,42 +8,23 @@ from typing import Any
 import pytest
 
 from tests.models.check_converted import converted
-from tests.models.check_dense import check_golden, check_transformers, renamed
+from tests.models.check_dense import check_golden
+from tests.models.check_golden import model_test
+from tests.models.check_transformers import SMALL, check_transformers, renamed
 
 transformers: Any = pytest.importorskip("transformers")
 
-SIZES: dict[str, Any] = {
-    "vocab_size": 96,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "moe_intermediate_size": 16,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 4,
-    "kv_lora_rank": 16,
-    "q_lora_rank": 24,
-    "qk_nope_head_dim": 12,
-    "qk_rope_head_dim": 8,
-    "v_head_dim": 10,
-    "n_routed_experts": 4,
-    "num_experts_per_tok": 2,
-    "max_position_embeddings": 512,
-    "pad_token_id": 0,
-}
+SIZES: dict[str, Any] = SMALL | {
+    "intermediate_size": 48, "moe_intermediate_size": 16, "num_hidden_layers": 3, "num_key_value_heads": 4,
+    "kv_lora_rank": 16, "q_lora_rank": 24, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 10,
+    "n_routed_experts": 4, "num_experts_per_tok": 2,
+}  # fmt: skip
 YARN = {
-    "rope_type": "yarn",
-    "rope_theta": 10000.0,
-    "factor": 8.0,
-    "original_max_position_embeddings": 16,
-    "mscale": 1.0,
-    "mscale_all_dim": 1.0,
-    "llama_4_scaling_beta": 0.5,
-}
+    "rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "original_max_position_embeddings": 16,
+    "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.5,
+}  # fmt: skip
 
-
-@pytest.mark.parametrize("name", ["mistral4"])
-def test_llama_cpp(name: str, tmp_path: Path) -> None:
-    check_golden(name, tmp_path)
+test_llama_cpp = model_test(check_golden, "mistral4")
 
 
 def in_a_model_with_pictures(folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,44 +9,24 @@ import pytest
 from aleator.core.errors import UnsupportedModel
 from aleator.models.files.fields import Fields
 from aleator.models.index import read_json
+from tests.models.check_golden import model_test
 from tests.models.check_hybrid import check_generation, check_golden, check_reuse
-from tests.models.check_transformers import check, write
+from tests.models.check_transformers import like_transformers
 
-transformers: Any = pytest.importorskip("transformers")
 SIZES: dict[str, Any] = {
-    "vocab_size": 96,
-    "hidden_size": 32,
-    "intermediate_size": 48,
+    "vocab_size": 96, "hidden_size": 32, "intermediate_size": 48,
     "layers_block_type": ["linear_attention", "mlp", "full_attention", "mlp"],
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "ssm_state_size": 8,
-    "mamba_num_heads": 8,
-    "mamba_head_dim": 8,
-    "n_groups": 2,
-    "chunk_size": 16,
-}
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "ssm_state_size": 8,
+    "mamba_num_heads": 8, "mamba_head_dim": 8, "n_groups": 2, "chunk_size": 16,
+}  # fmt: skip
 
-
-@pytest.mark.parametrize("name", ["nemotron_h", "nemotron_h-bias"])
-def test_against_llama_cpp(name: str, tmp_path: Path) -> None:
-    check_golden(name, tmp_path)
-
-
-def test_rewinds_and_cached_prefixes(tmp_path: Path) -> None:
-    check_reuse("nemotron_h", tmp_path)
-
-
-def test_generation_and_sessions(tmp_path: Path) -> None:
-    check_generation("nemotron_h", tmp_path)
-
-
+test_llama_cpp = model_test(check_golden, "nemotron_h", "nemotron_h-bias")
+test_rewinds_and_cached_prefixes = model_test(check_reuse, "nemotron_h")
+test_generation_and_sessions = model_test(check_generation, "nemotron_h")
 # Steps are kept from being shorter than time_step_min: most of them, with this one.
-@pytest.mark.parametrize("changes", [{}, {"time_step_min": 0.7, "mlp_bias": True}])
-def test_logits_are_those_of_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
-    config = transformers.NemotronHConfig(**SIZES | changes)
-    check(write(transformers.NemotronHForCausalLM(config), tmp_path), tmp_path, tolerance=1e-4)
+test_transformers = like_transformers(
+    "NemotronHConfig", {}, {"time_step_min": 0.7, "mlp_bias": True}, sizes=SIZES, tolerance=1e-4
+)
 
 
 def test_a_pattern_names_the_layers() -> None:

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from tests.models.check_dense import check_golden
+from tests.models.check_golden import model_test
+from tests.models.check_transformers import SMALL, like_transformers
 
-import pytest
-
-from tests.models.check_dense import SMALL, check_golden, check_transformers
-
-transformers: Any = pytest.importorskip("transformers")
-
-NAMES = ["olmo2", "olmo2-windows"]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_llama_cpp(name: str, tmp_path: Path) -> None:
-    # llama.cpp multiplies lengths once more when it shifts keys under YaRN.
-    check_golden(name, tmp_path, script_rows=4 if "windows" in name else 8)
-
-
-@pytest.mark.parametrize("changes", [{}, {"num_key_value_heads": 4, "attention_bias": True}])
-def test_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
-    config = transformers.Olmo2Config(**(SMALL | changes))
-    check_transformers(transformers.Olmo2ForCausalLM(config), tmp_path)
-
-
-def test_olmo3_has_windows(tmp_path: Path) -> None:
-    config = transformers.Olmo3Config(**SMALL | {"num_hidden_layers": 4, "sliding_window": 8})
-    check_transformers(transformers.Olmo3ForCausalLM(config), tmp_path)
+test_llama_cpp = model_test(check_golden, "olmo2")
+# llama.cpp multiplies lengths once more when it shifts keys under YaRN.
+test_llama_cpp_with_windows = model_test(check_golden, "olmo2-windows", script_rows=4)
+test_transformers = like_transformers(
+    "Olmo2Config", {}, {"num_key_value_heads": 4, "attention_bias": True}
+)
+test_olmo3_has_windows = like_transformers(
+    "Olmo3Config", sizes=SMALL | {"num_hidden_layers": 4, "sliding_window": 8}
+)

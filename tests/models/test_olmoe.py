@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from tests.models.check_dense import check_golden
+from tests.models.check_golden import model_test
+from tests.models.check_transformers import SMALL, like_transformers
 
-import pytest
-
-from tests.models.check_dense import SMALL, check_golden, check_transformers
-
-transformers: Any = pytest.importorskip("transformers")
-SIZES: dict[str, Any] = SMALL | {"num_hidden_layers": 3, "num_experts": 6, "num_experts_per_tok": 2}
-
-
-@pytest.mark.parametrize("name", ["olmoe"])
-def test_llama_cpp(name: str, tmp_path: Path) -> None:
-    check_golden(name, tmp_path)
-
-
-@pytest.mark.parametrize("changes", [{}])
-def test_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
-    config = transformers.OlmoeConfig(**(SIZES | changes))
-    check_transformers(transformers.OlmoeForCausalLM(config), tmp_path)
+test_llama_cpp = model_test(check_golden, "olmoe")
+test_transformers = like_transformers(
+    "OlmoeConfig",
+    sizes=SMALL | {"num_hidden_layers": 3, "num_experts": 6, "num_experts_per_tok": 2},
+)

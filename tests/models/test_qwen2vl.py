@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.models.check_dense import SMALL, check_golden, check_no_shift, check_transformers
+from tests.models.check_dense import check_golden, check_no_shift
+from tests.models.check_golden import model_test
+from tests.models.check_transformers import SMALL, check_transformers
 
 transformers: Any = pytest.importorskip("transformers")
 
-
-def test_llama_cpp(tmp_path: Path) -> None:
-    check_golden("qwen2vl", tmp_path, tolerance=2e-5)
+test_llama_cpp = model_test(check_golden, "qwen2vl", tolerance=2e-5)
+test_a_shift_is_refused = model_test(check_no_shift, "qwen2vl")
 
 
 @pytest.mark.parametrize("kind", ["Qwen2VL", "Qwen2_5_VL"])
@@ -25,7 +26,3 @@ def test_transformers(kind: str, tmp_path: Path) -> None:
     )
     model = getattr(transformers, f"{kind}ForConditionalGeneration")(config)
     check_transformers(model, tmp_path)
-
-
-def test_a_shift_is_refused(tmp_path: Path) -> None:
-    check_no_shift("qwen2vl", tmp_path)

@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
 from tests.models.check_dense import check_golden, check_no_shift
+from tests.models.check_golden import model_test
 
-
-@pytest.mark.parametrize("name", ["qwen3vl"])
-def test_llama_cpp(name: str, tmp_path: Path) -> None:
-    check_golden(name, tmp_path)
-
-
-def test_a_shift_is_refused(tmp_path: Path) -> None:
-    check_no_shift("qwen3vl", tmp_path)
+test_llama_cpp = model_test(check_golden, "qwen3vl")
+test_a_shift_is_refused = model_test(check_no_shift, "qwen3vl")

@@ -15,38 +15,26 @@ from aleator.models import open_weights
 from aleator.models.adapter_files import load_adapters
 from tests.models.adapters import write_peft
 from tests.models.check_converted import logits
-from tests.models.check_dense import SMALL, check_golden, check_no_shift
-from tests.models.check_transformers import check, write
+from tests.models.check_dense import check_golden, check_no_shift
+from tests.models.check_golden import model_test
+from tests.models.check_transformers import SMALL, check, write
 
 transformers: Any = pytest.importorskip("transformers")
 
-
-@pytest.mark.parametrize("name", ["qwen3vlmoe"])
-def test_llama_cpp(name: str, tmp_path: Path) -> None:
-    check_golden(name, tmp_path)
-
-
-def test_a_shift_is_refused(tmp_path: Path) -> None:
-    check_no_shift("qwen3vlmoe", tmp_path)
+test_llama_cpp = model_test(check_golden, "qwen3vlmoe")
+test_a_shift_is_refused = model_test(check_no_shift, "qwen3vlmoe")
 
 
 def with_pictures(**changes: Any) -> Any:
-    text = SMALL | {
-        "num_experts": 4,
-        "num_experts_per_tok": 2,
-        "moe_intermediate_size": 24,
-    }
+    text = SMALL | {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
     pairs = changes.get("head_dim", 8) // 2
     sections = [(pairs + 2 - axis) // 3 for axis in range(3)]
     rope = {"rope_type": "default", "rope_theta": 1e5, "mrope_section": sections}
     text["rope_parameters"] = rope
     vision: dict[str, Any] = {
-        "depth": 1,
-        "hidden_size": 32,
-        "intermediate_size": 32,
-        "num_heads": 2,
-    }
-    vision |= {"out_hidden_size": 32, "deepstack_visual_indexes": [0]}
+        "depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 32,
+        "deepstack_visual_indexes": [0],
+    }  # fmt: skip
     config = transformers.Qwen3VLMoeConfig(text_config=text | changes, vision_config=vision)
     return transformers.Qwen3VLMoeForConditionalGeneration(config)
 

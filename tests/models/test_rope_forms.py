@@ -13,8 +13,8 @@ from aleator.generate import Batch, Context
 from aleator.models import build_decoder, index, open_weights
 from aleator.models.files.fields import Fields
 from tests.models.builders import model_json
-from tests.models.check_dense import SMALL, check_transformers
 from tests.models.check_golden import relative
+from tests.models.check_transformers import SMALL, check_transformers, like_transformers
 
 transformers: Any = pytest.importorskip("transformers")
 SIZES = SMALL | {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 48}
@@ -22,7 +22,7 @@ THETA = {"rope_theta": 1e4}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16} | THETA
 
 
-@pytest.mark.parametrize("rope", [
+ROPES: list[dict[str, Any]] = [
     {"rope_type": "default", "partial_rotary_factor": 0.5} | THETA,
     {"rope_type": "linear", "factor": 3.0} | THETA,
     YARN,
@@ -30,10 +30,10 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
     YARN | {"attention_factor": 0.8},
     YARN | {"truncate": False, "beta_fast": 8.0},
     {"rope_type": "dynamic", "factor": 2.0} | THETA,
-])  # fmt: skip
-def test_llama(rope: dict[str, Any], tmp_path: Path) -> None:
-    config = transformers.LlamaConfig(**SIZES, rope_parameters=rope)
-    check_transformers(transformers.LlamaForCausalLM(config), tmp_path, n=40, n_ctx=48)
+]
+test_llama = like_transformers(
+    "LlamaConfig", *({"rope_parameters": rope} for rope in ROPES), sizes=SIZES, n=40, n_ctx=48
+)
 
 
 @pytest.mark.parametrize("kind", ["nemotron", "glm4", "glm4_moe", "minimax_m2", "qwen3_next"])

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from tests.models.check_dense import check_golden
+from tests.models.check_golden import model_test
+from tests.models.check_transformers import like_transformers
 
-import pytest
-
-from tests.models.check_dense import SMALL, check_golden, check_transformers
-
-transformers: Any = pytest.importorskip("transformers")
-
-NAMES = ["seed_oss"]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_llama_cpp(name: str, tmp_path: Path) -> None:
-    check_golden(name, tmp_path)
-
-
-@pytest.mark.parametrize("changes", [{"head_dim": 16}, {"head_dim": 8, "attention_bias": False}])
-def test_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
-    config = transformers.SeedOssConfig(**(SMALL | changes))
-    check_transformers(transformers.SeedOssForCausalLM(config), tmp_path)
+test_llama_cpp = model_test(check_golden, "seed_oss")
+test_transformers = like_transformers(
+    "SeedOssConfig", {"head_dim": 16}, {"head_dim": 8, "attention_bias": False}
+)

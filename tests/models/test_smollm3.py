@@ -5,51 +5,28 @@ Until a shift only: llama.cpp then rotates the keys of layers without rotation.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aleator.models.files.fields import Fields
 from aleator.models.index import read_json
-from tests.models.check_dense import SMALL, check_golden, check_transformers
+from tests.models.check_dense import check_golden
+from tests.models.check_golden import model_test
+from tests.models.check_transformers import SMALL, like_transformers
 
 transformers: Any = pytest.importorskip("transformers")
-SIZES = SMALL | {"num_hidden_layers": 4}
+SIZES = SMALL | {"num_hidden_layers": 4, "bos_token_id": 1, "eos_token_id": 2}
 
-NAMES = ["smollm3"]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_llama_cpp(name: str, tmp_path: Path) -> None:
-    check_golden(name, tmp_path, script_rows=4)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"bos_token_id": 1, "eos_token_id": 2},
-        {
-            "bos_token_id": 1,
-            "eos_token_id": 2,
-            "no_rope_layers": [0, 1, 1, 0],
-            "attention_bias": True,
-        },
-    ],
+test_llama_cpp = model_test(check_golden, "smollm3", script_rows=4)
+test_transformers = like_transformers(
+    "SmolLM3Config", {}, {"no_rope_layers": [0, 1, 1, 0], "attention_bias": True}, sizes=SIZES
 )
-def test_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
-    config = transformers.SmolLM3Config(**(SIZES | changes))
-    check_transformers(transformers.SmolLM3ForCausalLM(config), tmp_path)
 
 
 def test_default_windows_of_transformers() -> None:
     """A config.json that names no kinds of layers."""
-    changes = {
-        "use_sliding_window": True,
-        "sliding_window": 7,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-    }
+    changes = {"use_sliding_window": True, "sliding_window": 7}
     config = transformers.SmolLM3Config(**(SIZES | changes))
     values = {key: value for key, value in config.to_dict().items() if key != "layer_types"}
     window = read_json(Fields("config.json", values))[1].window

@@ -9,30 +9,22 @@ import pytest
 
 from aleator.core.errors import UnsupportedModel
 from aleator.models import open_weights
-from tests.models.check_dense import SMALL, check_golden, check_transformers
+from tests.models.check_dense import check_golden
+from tests.models.check_golden import model_test
+from tests.models.check_transformers import SMALL, like_transformers
 
 transformers: Any = pytest.importorskip("transformers")
 
-
-@pytest.mark.parametrize("name", ["stablelm"])
-def test_llama_cpp(name: str, tmp_path: Path) -> None:
-    check_golden(name, tmp_path)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.25}},
-        {
-            "rope_parameters": {"rope_theta": 1e5, "partial_rotary_factor": 0.5},
-            "use_qkv_bias": True,
-        },
-    ],
+test_llama_cpp = model_test(check_golden, "stablelm")
+test_transformers = like_transformers(
+    "StableLmConfig",
+    {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.25}},
+    {
+        "rope_parameters": {"rope_theta": 1e5, "partial_rotary_factor": 0.5},
+        "use_qkv_bias": True,
+    },
+    whole=True,
 )
-def test_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
-    config = transformers.StableLmConfig(**(SMALL | changes))
-    model = transformers.StableLmForCausalLM(config)
-    check_transformers(model, tmp_path, whole=True)
 
 
 @pytest.mark.parametrize("key", ["qk_layernorm", "use_parallel_residual"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,3 +66,37 @@ def draws(logits: Row, *samplers: S.Sampler, n: int, seed: int = 1) -> list[int]
     """Tokens of a portable chain, one after the other from the same row."""
     chain = S.SamplerChain(samplers, seed=seed)
     return [chain.sample(logits) for _ in range(n)]
+
+
+def mu(chain: S.SamplerChain) -> float:
+    """The bound of a chain's last sampler, which is a mirostat."""
+    kernel = chain._native.samplers[-1]
+    return float(kernel.mu)  # type: ignore[union-attr]
+
+
+def average_surprise(sampler: S.Sampler, row: Row) -> float:
+    """Bits of the tokens that a mirostat lets a chain draw, once it has settled."""
+    p = np.exp(row.astype(np.float64))
+    p /= p.sum()
+    chain = S.SamplerChain([sampler], seed=5)
+    surprises = []
+    for _ in range(1500):
+        candidates = S.Candidates(row)
+        chain.apply(candidates)
+        token = candidates.selected
+        assert token is not None
+        surprises.append(-math.log2(p[token] / p[candidates.ids].sum()))
+        chain.accept(token, generated=True)
+    return float(np.mean(surprises[200:]))
+
+
+def check_warper(warper: Any, cutoff: Any) -> None:
+    """``cutoff(bound, min_keep)`` keeps the tokens that transformers' class keeps with these."""
+    import torch
+
+    for seed in range(20):
+        row = (2 * np.random.default_rng(seed).normal(size=300)).astype(np.float32)
+        for bound, least in ((3e-4, 1), (0.01, 1), (0.2, 7), (0.9, 3)):
+            left = warper(bound, min_tokens_to_keep=least)(None, torch.from_numpy(row)[None])[0]
+            theirs = torch.isfinite(left).nonzero().ravel().tolist()
+            assert kept(row, cutoff(bound, least)) == theirs

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from aleator import samplers as S
-from tests.samplers.steps import INF, NAN, f32, kept, logs
+from tests.samplers.steps import INF, NAN, check_warper, f32, kept, logs
 
 P = logs([0.1, 0.2, 0.3, 0.4])
 
@@ -41,16 +40,9 @@ def test_the_pending_temperature_counts() -> None:
 
 
 def test_transformers_agrees() -> None:
-    torch = pytest.importorskip("torch")
+    pytest.importorskip("torch")
     warpers = pytest.importorskip("transformers").generation.logits_process
-    for seed in range(20):
-        row = (2 * np.random.default_rng(seed).normal(size=300)).astype(np.float32)
-        for epsilon, least in ((3e-4, 1), (0.01, 1), (0.2, 7), (0.9, 3)):
-            warper = warpers.EpsilonLogitsWarper(epsilon, min_tokens_to_keep=least)
-            theirs = (
-                torch.isfinite(warper(None, torch.from_numpy(row)[None])[0])
-                .nonzero()
-                .ravel()
-                .tolist()
-            )
-            assert kept(row, S.EpsilonCutoff(epsilon_cutoff=epsilon, min_keep=least)) == theirs
+    check_warper(
+        warpers.EpsilonLogitsWarper,
+        lambda bound, least: S.EpsilonCutoff(epsilon_cutoff=bound, min_keep=least),
+    )

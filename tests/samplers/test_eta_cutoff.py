@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 
 from aleator import samplers as S
-from tests.samplers.steps import INF, NAN, f32, kept, logs
+from tests.samplers.steps import INF, NAN, check_warper, f32, kept, logs
 
 
 def test_the_bound_falls_with_the_entropy() -> None:
@@ -39,17 +38,10 @@ def test_zero_is_off() -> None:
 
 
 def test_transformers_agrees() -> None:
-    torch = pytest.importorskip("torch")
+    pytest.importorskip("torch")
     warpers = pytest.importorskip("transformers").generation.logits_process
-    for seed in range(20):
-        row = (2 * np.random.default_rng(seed).normal(size=300)).astype(np.float32)
-        for epsilon, least in ((3e-4, 1), (0.01, 1), (0.2, 7), (0.9, 3)):
-            warper = warpers.EtaLogitsWarper(epsilon, min_tokens_to_keep=least)
-            theirs = (
-                torch.isfinite(warper(None, torch.from_numpy(row)[None])[0])
-                .nonzero()
-                .ravel()
-                .tolist()
-            )
-            assert kept(row, S.EtaCutoff(eta_cutoff=epsilon, min_keep=least)) == theirs
+    check_warper(
+        warpers.EtaLogitsWarper,
+        lambda bound, least: S.EtaCutoff(eta_cutoff=bound, min_keep=least),
+    )
     assert math.isclose(S.EtaCutoff(eta_cutoff=0.2).eta_cutoff, 0.2)

@@ -9,10 +9,10 @@ import pytest
 
 from aleator import samplers as S
 from aleator.core.errors import ParameterError
+from tests.samplers.test_llama_cases import applied
 from tests.samplers.test_llama_departures import (
     ROW,
     SELECTING,
-    applied,
     chain,
     full_chain,
     run,

@@ -15,6 +15,7 @@ from aleator import samplers as S
 from aleator.core import host
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.text import Tokenizer, Vocabulary
+from tests.samplers.test_llama_cases import applied
 from tests.text.vocabularies import sentencepiece
 
 Logits = NDArray[np.float32]
@@ -24,12 +25,6 @@ ROW = row("spread", 3000, 3)
 
 def chain(*samplers: S.Sampler, **options: Any) -> S.SamplerChain:
     return S.SamplerChain(samplers, numerics="llama.cpp", **options)
-
-
-def applied(c: S.SamplerChain, logits: Logits) -> S.Candidates:
-    candidates = S.Candidates(logits)
-    c.apply(candidates)
-    return candidates
 
 
 def run(c: S.SamplerChain, n: int) -> list[int]:

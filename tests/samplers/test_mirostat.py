@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from aleator import samplers as S
-from tests.samplers.steps import INF, NAN, Row, applied, f32, logs
+from tests.samplers.steps import INF, NAN, Row, applied, average_surprise, f32, logs, mu
 
 RANKS = np.arange(1, 2001, dtype=np.float64)
 
@@ -29,23 +29,7 @@ def test_as_many_stay_as_the_papers_equation_says(exponent: float, tau: float) -
 
 def test_it_holds_the_average_surprise() -> None:
     row = zipf(1.1)
-    p = np.exp(row.astype(np.float64))
-    p /= p.sum()
-    chain = S.SamplerChain([S.Mirostat(mirostat_tau=2.5)], seed=5)
-    surprises = []
-    for _ in range(1500):
-        candidates = S.Candidates(row)
-        chain.apply(candidates)
-        token = candidates.selected
-        assert token is not None
-        surprises.append(-math.log2(p[token] / p[candidates.ids].sum()))
-        chain.accept(token, generated=True)
-    assert abs(float(np.mean(surprises[200:])) - 2.5) < 0.2
-
-
-def mu(chain: S.SamplerChain) -> float:
-    kernel = chain._native.samplers[-1]
-    return float(kernel.mu)  # type: ignore[union-attr]
+    assert abs(average_surprise(S.Mirostat(mirostat_tau=2.5), row) - 2.5) < 0.2
 
 
 def test_mu_moves_by_the_surprise_of_the_token_that_was_drawn() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from aleator import samplers as S
-from tests.samplers.steps import INF, NAN, applied, f32, logs
+from tests.samplers.steps import INF, NAN, applied, average_surprise, f32, logs, mu
 
 # Surprises 1, 2, 3, 4, 4 bits.
 P = [0.5, 0.25, 0.125, 0.0625, 0.0625]
@@ -29,23 +29,7 @@ def test_equality_stays() -> None:
 
 def test_it_holds_the_average_surprise() -> None:
     row = (-1.1 * np.log(np.arange(1, 2001, dtype=np.float64))).astype(np.float32)
-    p = np.exp(row.astype(np.float64))
-    p /= p.sum()
-    chain = S.SamplerChain([S.MirostatV2(mirostat_tau=2.5)], seed=5)
-    surprises = []
-    for _ in range(1500):
-        candidates = S.Candidates(row)
-        chain.apply(candidates)
-        token = candidates.selected
-        assert token is not None
-        surprises.append(-math.log2(p[token] / p[candidates.ids].sum()))
-        chain.accept(token, generated=True)
-    assert abs(float(np.mean(surprises[200:])) - 2.5) < 0.2
-
-
-def mu(chain: S.SamplerChain) -> float:
-    kernel = chain._native.samplers[-1]
-    return float(kernel.mu)  # type: ignore[union-attr]
+    assert abs(average_surprise(S.MirostatV2(mirostat_tau=2.5), row) - 2.5) < 0.2
 
 
 def test_mu_moves_by_the_surprise_among_the_kept() -> None:

@@ -67,19 +67,8 @@ def test_the_numbers_are_those_of_key_and_context() -> None:
 def test_a_key_gives_the_same_numbers_for_ever() -> None:
     assert (KEY, KEY.seed) == ("fingerprint:1af0a723b1c53f94", 0xC791767DE5F4D9D7)
     assert drawn(marked(2), rows(12, 500)) == [
-        63,
-        333,
-        364,
-        457,
-        497,
-        232,
-        339,
-        189,
-        223,
-        478,
-        364,
-        0,
-    ]
+        63, 333, 364, 457, 497, 232, 339, 189, 223, 478, 364, 0,
+    ]  # fmt: skip
 
 
 def test_first_tokens_and_repeats_are_ordinary_draws() -> None:

@@ -95,33 +95,11 @@ def test_ids_must_be_integers() -> None:
 
 
 END_TEXTS = [
-    "<|eot_id|>",
-    "<|im_end|>",
-    "<|end|>",
-    "<end_of_turn>",
-    "<|endoftext|>",
-    "<|end_of_text|>",
-    "<EOT>",
-    "_<EOT>",
-    "[EOT]",
-    "<end_of_utterance>",
-    "<turn|>",
-    "<|tool_response>",
-    "<|eom_id|>",
-    "<|return|>",
-    "<|call|>",
-    "<|flush|>",
-    "<|calls|>",
-    "[EOS]",
-    "<eos>",
-    "</s>",
-    "[e~[",
-    "<｜end▁of▁sentence｜>",
-    "<|fim_pad|>",
-    "<PAD>",
-    "<|repo_name|>",
-    "<|file_sep|>",
-]
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<EOT>",
+    "_<EOT>", "[EOT]", "<end_of_utterance>", "<turn|>", "<|tool_response>", "<|eom_id|>", "<|return|>",
+    "<|call|>", "<|flush|>", "<|calls|>", "[EOS]", "<eos>", "</s>", "[e~[", "<｜end▁of▁sentence｜>",
+    "<|fim_pad|>", "<PAD>", "<|repo_name|>", "<|file_sep|>",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", END_TEXTS)
