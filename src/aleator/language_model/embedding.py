@@ -20,7 +20,14 @@ from aleator.generate import scores, vectors
 from aleator.generate.context import Context
 from aleator.language_model.base import LoadedModel
 from aleator.models.encoder import Encoder, no_texts
-from aleator.models.score_head import ScoreHead, has_head, pooling_of, sigmoid, yes_probability
+from aleator.models.score_head import (
+    ANSWERS,
+    ScoreHead,
+    has_head,
+    pooling_of,
+    sigmoid,
+    yes_probability,
+)
 from aleator.text.rendered import Marks, Rendered, control_names
 
 T = TypeVar("T")
@@ -238,11 +245,11 @@ class EmbeddingModel(LoadedModel):
                 for each in self._pooled(texts, head.pooling, seconds)
             ]
         ids = self.vocab.ids
-        if "yes" not in ids or "no" not in ids:
+        if not all(each in ids for each in ANSWERS):
             raise UnsupportedModel(
                 "rerank: the vocabulary has no tokens 'yes' and 'no' to answer with"
             )
-        yes, no = ids["yes"], ids["no"]
+        yes, no = (ids[each] for each in ANSWERS)
 
         def answers(context: Context, some: Sequence[tuple[int, ...]]) -> list[float]:
             wanted = [scores.ScoredText(text, len(text) - 1) for text in some]
