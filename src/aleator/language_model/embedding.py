@@ -137,6 +137,11 @@ class EmbeddingModel(LoadedModel):
         own = self.weights.config.pooling
         return {"": "mean", "rank": pooling_of(self.weights)}.get(own, own)
 
+    @property
+    def longest(self) -> bool:
+        """Whether ``n_ctx`` is all that the model can have, as an encoder with vectors of positions."""
+        return isinstance(self.decoder, Encoder) and self.n_ctx == self.decoder.most_positions
+
     def rerank(
         self,
         query: str,
@@ -303,7 +308,7 @@ class EmbeddingModel(LoadedModel):
         if longest <= self.n_ctx:
             return
         message = f"a text has {longest} tokens and the context {self.n_ctx} positions"
-        if isinstance(self.decoder, Encoder) and self.n_ctx == self.decoder.most_positions:
+        if self.longest:
             raise ContextFull(
                 f"{message}, which are all that the model has: shorten it, or give truncate=True"
             )
