@@ -13,6 +13,7 @@ from tests.chat import templates
 from tests.chat.test_families import PARIS, calls, read
 
 KIMI = "<|tool_call_begin|>functions.clock:0<|tool_call_argument_begin|>{}<|tool_call_end|>"
+BEGIN = "<|tool_call_start|>"
 NO_NAME = "<|tool_calls_section_begin|><|tool_call_begin|>two words<|tool_call_argument_begin|>{}"
 GLM = "<tool_call>write\n<arg_key>name</arg_key>\n<arg_value>x</arg_value>\n"
 
@@ -23,7 +24,28 @@ CASES: list[tuple[str, str, str | None, list[Any]]] = [
     ("hermes", '<tool_call>{name: "clock"}</tool_call>', None, []),
     ("mistral", f'[TOOL_CALLS]{{"name": "get_weather", "arguments": {PARIS}}}', "",
      [("get_weather", PARIS, True)]),
+    ("hermes", '<tool_call>{"name": "clock"', "", [("clock", "", False)]),
+    ("hermes", '<tool_call>{"name": "clock", "argu', "", [("clock", "", False)]),
+    ("hermes", '<tool_call>{"name": "clo', None, []),
+    ("llama3", '{"name": "clock"', "", [("clock", "", False)]),
+    ("llama3", '{"name": "Bob"', None, []),
     ("mistral", "[TOOL_CALLS][1, 2]", None, []),
+    ("mistral", '[TOOL_CALLS][{"name": "f", "arguments": ', "", [("f", "", False)]),
+    ("mistral", '[TOOL_CALLS][{"name": "f", "arguments": {"a": "b', "", [("f", '{"a": "b', False)]),
+    ("mistral args", "[TOOL_CALLS]clock[ARGS]", "", [("clock", "", False)]),
+    ("mistral args", "[TOOL_CALLS]clock", None, []),
+    ("functionary-v3.1", "<function=clock>", "", [("clock", "", False)]),
+    ("pythonic", f"{BEGIN}[clock(), f(a=1, b='x\\'y', c='z", "",
+     [("clock", "{}", True), ("f", '{"a": 1, "b": "x\'y"', False)]),
+    ("pythonic", f"{BEGIN}[f(a=1, b=2", "", [("f", '{"a": 1', False)]),
+    ("pythonic", f"{BEGIN}[f(a={{'b': [1, ", "", [("f", "", False)]),
+    ("pythonic", f"{BEGIN}[f(a=1)", "", [("f", '{"a": 1}', True)]),
+    ("pythonic", f"{BEGIN}[f(a=1)]<|tool_ca", "", [("f", '{"a": 1}', True)]),
+    ("pythonic", f"{BEGIN}[f(a=1), g", "", [("f", '{"a": 1}', True)]),
+    ("pythonic", f"{BEGIN}[f", None, []),
+    ("pythonic-list", "[clock(), get_weather(city='Paris', days=", "",
+     [("clock", "{}", True), ("get_weather", '{"city": "Paris"', False)]),
+    ("pythonic-list", "[clock(), other(", None, []),
     ("llama3", 'Well.<|python_tag|>{"name": "Bob"}', None, []),
     ("llama3", "<|python_tag|>print(1)", "print(1)", []),
     ("kimi", KIMI, "", [("clock", "{}", True)]),

@@ -331,9 +331,8 @@ y''', e={'k': 0x10, "l": 1_000,})]""",
     *(
         ("pythonic", f"<|tool_call_start|>{said}", f"<|tool_call_start|>{said}", [])
         for said in (
-            f"[f(a=0x{'f' * 5000})]", f"[f(a={'[' * 5000})]", "[f(a='x)]", "[f(a=nan)]", "[f(1)]", "[f(a=1,,)]",
-            "[f(a=1) g()]", "[f(a=f'{1}')]", "[f(**{'a': 1})]", "[]", "[f(a=1)", "[f(a=1)]]", "f",
-            "[see f(a=1)]",
+            f"[f(a=0x{'f' * 5000})]", f"[f(a={'[' * 5000})]", "[f(a=nan)]", "[f(1)]", "[f(a=1,,)]",
+            "[f(a=1) g()]", "[f(a=f'{1}')]", "[f(**{'a': 1})]", "[]", "[f(a=1)]]", "f", "[see f(a=1)]",
         )
     ),
     # A mark that begins no call is part of the answer, with the white space before it.

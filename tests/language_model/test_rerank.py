@@ -12,6 +12,11 @@ from golden_encoders import DOCUMENTS, QUERY
 
 import aleator
 from aleator.core.errors import ContextFull, UnsupportedModel
+from aleator.models.conversion.quantise import Quantisation
+from aleator.models.files.gguf import GGUFFile
+from aleator.text.converted import open_converted
+from tests.text.test_huggingface import byte_level_backend
+from tests.text.test_huggingface import write as write_tokenizer
 
 DATA = Path(__file__).parents[1] / "data" / "encoders"
 
@@ -63,3 +68,38 @@ def test_a_vocabulary_without_the_answers_is_told(tmp_path: Path) -> None:
     plain.vocab = dataclasses.replace(plain.vocab, ids=ids)
     with pytest.raises(UnsupportedModel, match="no tokens 'yes' and 'no' to answer with"):
         plain.rerank(QUERY, DOCUMENTS, template=TEMPLATE)
+
+
+@pytest.mark.parametrize(("model", "tied"), [("Qwen3", True), ("Qwen3", False), ("Llama", True)])
+def test_converted_rerankers_have_the_head_of_llama_cpps(
+    model: str, tied: bool, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    backend = byte_level_backend()
+    backend.add_tokens(["no", "yes"])
+    folder, file = tmp_path / "Qwen3-Reranker-tiny", tmp_path / "out.gguf"
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 48,
+    }
+    config = getattr(transformers, f"{model}Config")(
+        **sizes,
+        vocab_size=backend.get_vocab_size(),
+        num_key_value_heads=1,
+        tie_word_embeddings=tied,
+    )
+    getattr(transformers, f"{model}ForCausalLM")(config).save_pretrained(folder)
+    write_tokenizer(folder, backend)
+    Quantisation(open_converted(folder), None).write(file)
+    theirs, ours, gguf = aleator.load(folder), aleator.load(file), GGUFFile(file)
+    assert ours.rerank(QUERY, DOCUMENTS) == theirs.rerank(QUERY, DOCUMENTS)
+    assert ("cls.output.weight" in gguf.tensors) == (model == "Qwen3")
+    if model == "Qwen3":
+        rows = gguf.stored("token_embd.weight" if tied else "output.weight").floats()
+        ids = [ours.vocab.ids["yes"], ours.vocab.ids["no"]]
+        assert np.array_equal(gguf.stored("cls.output.weight").floats(), rows[ids])
+        assert gguf.fields.values["qwen3.pooling_type"] == 4
+        assert gguf.fields.values["qwen3.classifier.output_labels"] == ["yes", "no"]

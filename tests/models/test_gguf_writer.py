@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import signal
 import stat
 import struct
 from pathlib import Path
@@ -117,6 +118,20 @@ def test_a_file_appears_whole_or_not_at_all(
         assert path.read_bytes() == b"before"
     assert path.read_bytes() == b"after"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="POSIX: limits of files")
+def test_a_write_that_fails_names_the_file(tmp_path: Path) -> None:
+    resource: Any = pytest.importorskip("resource")
+    path, limit = tmp_path / "m", resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limit[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as found, whole_file(path, 200) as file:
+            file.write(bytes(200))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert found.value.filename == str(path)
+    assert list(tmp_path.iterdir()) == []
 
 
 class Counted(io.FileIO):

@@ -70,15 +70,20 @@ def test_names_of_each_architecture(tmp_path: Path) -> None:
 
 
 def test_tied_embeddings(tmp_path: Path) -> None:
-    head = {"lm_head.weight": torch.ones(24, 32)}
-    tensors = hugging_face_tensors() | head
-    tied = open_weights(write_directory(tmp_path / "tied", None, tensors))
+    tensors, ones = hugging_face_tensors(), torch.ones(24, 32)
+    same = {"lm_head.weight": tensors["model.embed_tokens.weight"].clone()}
+    tied = open_weights(write_directory(tmp_path / "tied", None, tensors | same))
     assert tied.config.tied
     assert "output.weight" not in tied
-    loose = model_json(tie_word_embeddings=False)
-    untied = open_weights(write_directory(tmp_path / "untied", loose, tensors))
-    assert not untied.config.tied
-    assert np.array_equal(untied.floats("output.weight"), head["lm_head.weight"])
+    for tie in (False, True):  # as in transformers, a matrix that differs is not tied
+        path = write_directory(
+            tmp_path / str(tie),
+            model_json(tie_word_embeddings=tie),
+            tensors | {"lm_head.weight": ones},
+        )
+        untied = open_weights(path)
+        assert not untied.config.tied
+        assert np.array_equal(untied.floats("output.weight"), ones)
 
 
 def test_old_frequency_tensors_are_passed_over(tmp_path: Path) -> None:

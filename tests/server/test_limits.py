@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Iterable
+from contextlib import nullcontext
+from contextvars import Context, copy_context
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +177,26 @@ def test_health_needs_no_key(ring: KeyRing) -> None:
     assert Sender(path="/health").to(Keys(echo, answer, ring)) == 200
     assert Sender(path="/health/").to(Keys(echo, answer, ring)) == 401
     assert Sender(path="/metrics").to(Keys(echo, answer, ring)) == 401
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_contexts_that_timers_keep_hold_no_texts_after_the_request(
+    ring: KeyRing, fails: bool
+) -> None:
+    """Otherwise a model that was unloaded stays in memory with the texts that it began."""
+    kept: list[Context] = []
+
+    async def began(scope: Scope, receive: Receive, send: Send) -> None:
+        texts: list[Any] = current_caller().begun
+        texts.append("text")
+        kept.append(copy_context())
+        if fails:
+            raise ConnectionError
+        await echo(scope, receive, send)
+
+    with nullcontext() if not fails else pytest.raises(ConnectionError):
+        Sender(path="/health").to(Keys(began, answer, ring))
+    assert kept[0].run(current_caller).begun == []
 
 
 def test_all_keys_are_compared_whichever_is_right(

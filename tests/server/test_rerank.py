@@ -123,7 +123,7 @@ def test_vectors_of_an_encoder(bert: Client) -> None:
     assert np.array_equal(np.array(tokens[0]["embedding"], np.float32), states)
     assert bert.refused("/v1/embeddings", input="a", pooling="none")["param"] == "pooling"
     error = bert.refused("/v1/embeddings", input="king " * 90)
-    assert "92 tokens" in error["message"]
+    assert "92 tokens and the context 64 positions, which are all" in error["message"]
     cut = bert.made("/v1/embeddings", input="king " * 90, truncate=True)
     assert cut["usage"]["prompt_tokens"] == 64
     vector = cut["data"][0]["embedding"]

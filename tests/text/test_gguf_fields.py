@@ -34,7 +34,9 @@ GGML = "tokenizer.ggml."
 
 def made(directory: Path, n_vocab: int, architecture: str = "llama") -> tuple[GGUFFile, list[str]]:
     """The fields as a file has them, and what they leave out."""
-    fields, left_out = vocabulary_fields(directory, architecture, n_vocab)
+    fields, left_out = vocabulary_fields(
+        Vocabulary.from_directory(directory), directory, architecture, n_vocab
+    )
     return GGUFFile(directory, beginning(fields, [])[0]), left_out
 
 
@@ -429,7 +431,7 @@ def test_merges_without_tokens_of_bytes_are_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.model").write_bytes(model(piece("a"), *BPE))
     assert Tokenizer(Vocabulary.from_directory(tmp_path)).encode("é", add_special=False)[-1] == 0
     with pytest.raises(UnsupportedModel, match="without tokens of bytes"):
-        vocabulary_fields(tmp_path, "llama", 4)
+        made(tmp_path, 4)
 
 
 def test_directories_with_a_list_of_words(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_xlm_roberta_converts_as_with_a_tokenizer_json(tmp_path: Path) -> None:
             xlm_roberta(charsmap).save(str(folder / "tokenizer.json"))
             about = {"unk_token": "<unk>", "pad_token": "<pad>", "mask_token": "<mask>"}
             (folder / "tokenizer_config.json").write_text(json.dumps(about))
-        fields, left_out = vocabulary_fields(folder, "bert", 14)
+        fields, left_out = vocabulary_fields(Vocabulary.from_directory(folder), folder, "bert", 14)
         assert not left_out
         found.append({each for each in fields if b"seperator" not in each})
     assert found[0] == found[1]

@@ -28,8 +28,8 @@ def read_call(
     A call has one of ``names``, and arguments; None: every object with a name is a call.
 
     Returns:
-        "call"; "broken": the object turned out to be wrong after the call had begun; "text": it is not a call,
-        and nothing was read.
+        "call"; "broken": the object turned out to be wrong after the call had begun, or is cut off after its
+        name; "text": it is not a call, and nothing was read.
     """
     start, name, held, begun, closed = reader.at, "", "", False, False
     try:
@@ -46,9 +46,10 @@ def read_call(
             word = yield from reader.read_string()
             yield from reader.expect(":")
             if word == key and not name:
-                name = yield from reader.read_string()
-                if names is not None and name not in names:
+                said = yield from reader.read_string()
+                if names is not None and said not in names:
                     raise Malformed
+                name = said
                 if held:
                     begun = closed = True
                     yield calls.begin(name)
@@ -64,7 +65,9 @@ def read_call(
             else:
                 yield from collected(reader.read_value())
         if not begun:
-            if not name or names is not None:
+            if names is not None:
+                name = ""  # without arguments it calls no tool
+            if not name:
                 raise Malformed
             yield calls.begin(name)
             yield calls.arguments("{}")
@@ -73,6 +76,9 @@ def read_call(
         if closed and reader.ended:
             yield calls.end()  # cut off after its arguments
             return "call"
+        if name and not begun and not (yield from reader.peek()):  # cut off before its arguments
+            begun = True
+            yield calls.begin(name)
         if begun:
             return "broken"
         reader.at = start

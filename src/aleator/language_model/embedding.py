@@ -20,7 +20,14 @@ from aleator.generate import scores, vectors
 from aleator.generate.context import Context
 from aleator.language_model.base import LoadedModel
 from aleator.models.encoder import Encoder, no_texts
-from aleator.models.score_head import ScoreHead, has_head, pooling_of, sigmoid, yes_probability
+from aleator.models.score_head import (
+    ANSWERS,
+    ScoreHead,
+    has_head,
+    pooling_of,
+    sigmoid,
+    yes_probability,
+)
 from aleator.text.rendered import Marks, Rendered, control_names
 
 T = TypeVar("T")
@@ -130,6 +137,11 @@ class EmbeddingModel(LoadedModel):
         own = self.weights.config.pooling
         return {"": "mean", "rank": pooling_of(self.weights)}.get(own, own)
 
+    @property
+    def longest(self) -> bool:
+        """Whether ``n_ctx`` is all that the model can have, as an encoder with vectors of positions."""
+        return isinstance(self.decoder, Encoder) and self.n_ctx == self.decoder.most_positions
+
     def rerank(
         self,
         query: str,
@@ -238,11 +250,11 @@ class EmbeddingModel(LoadedModel):
                 for each in self._pooled(texts, head.pooling, seconds)
             ]
         ids = self.vocab.ids
-        if "yes" not in ids or "no" not in ids:
+        if not all(each in ids for each in ANSWERS):
             raise UnsupportedModel(
                 "rerank: the vocabulary has no tokens 'yes' and 'no' to answer with"
             )
-        yes, no = ids["yes"], ids["no"]
+        yes, no = (ids[each] for each in ANSWERS)
 
         def answers(context: Context, some: Sequence[tuple[int, ...]]) -> list[float]:
             wanted = [scores.ScoredText(text, len(text) - 1) for text in some]
@@ -296,7 +308,7 @@ class EmbeddingModel(LoadedModel):
         if longest <= self.n_ctx:
             return
         message = f"a text has {longest} tokens and the context {self.n_ctx} positions"
-        if isinstance(self.decoder, Encoder) and self.n_ctx == self.decoder.most_positions:
+        if self.longest:
             raise ContextFull(
                 f"{message}, which are all that the model has: shorten it, or give truncate=True"
             )

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from aleator.core.errors import FileFormatError, ModelNotFound, UnsupportedModel
 from aleator.models.files.fields import Fields, read_json
 from aleator.models.files.safetensors import read_directory
@@ -51,19 +53,19 @@ class Directory:
                 path, "the directory has no config.json; give a GGUF file, or a Hugging Face model"
             ) from None
         self.architecture, config = read_config(self.fields)
-        longest = longest_of_directory(path)
-        self.config = replace(
-            config,
-            tied=config.tied or _is_headless(self.fields),
-            pooling=pooling_of_directory(path),
-            longest_text=longest if longest < config.context_length else 0,
-        )
         files = self.architecture.hugging_face
         if files is None:
             raise UnsupportedModel(
                 f"{path}: {self.architecture.name!r} is read from GGUF files only"
             )
         self._files = files
+        longest = longest_of_directory(path)
+        self.config = replace(
+            config,
+            tied=(config.tied and not self._has_own_head()) or _is_headless(self.fields),
+            pooling=pooling_of_directory(path),
+            longest_text=longest if longest < config.context_length else 0,
+        )
         self._shapes: dict[str, tuple[int, ...]] = {}
 
     def tensors(self) -> Iterator[tuple[str, StoredTensor | Packed]]:
@@ -77,8 +79,7 @@ class Directory:
         n_experts = config.experts.n_experts if config.experts else 0
         names = files.names(config.n_layers, n_experts, self._n_mtp())
         found: dict[str, str] = {}
-        quantised = given_by(self.fields) is not None
-        for file, name, tensor in joined(self.fields, read_directory(self.path, quantised)):
+        for file, name, tensor in self._stored():
             if name.endswith("rotary_emb.inv_freq"):
                 continue  # saved by old versions of transformers; computed from the configuration
             usual = files.usual_name(name)
@@ -100,6 +101,22 @@ class Directory:
             found[usual] = name
             self._shapes[names[usual]] = tensor.shape
             yield names[usual], tensor
+
+    def _stored(self) -> Iterator[tuple[Path, str, StoredTensor | Packed]]:
+        quantised = given_by(self.fields) is not None
+        return joined(self.fields, read_directory(self.path, quantised))
+
+    def _has_own_head(self) -> bool:
+        """Whether the output matrix differs from the embedding; transformers takes it then, tied or not."""
+        found: dict[str, StoredTensor] = {}
+        for _, name, tensor in self._stored():
+            stem = self._files.usual_name(name).removesuffix(".weight")
+            if isinstance(tensor, StoredTensor):
+                found[self._files.outer.get(stem, "")] = tensor
+        embedding, head = found.get("token_embd"), found.get("output")
+        if embedding is None or head is None or embedding.shape != head.shape:
+            return False
+        return embedding.type != head.type or not np.array_equal(embedding.data, head.data)
 
     def _n_mtp(self) -> int:
         """How many layers predict further tokens."""

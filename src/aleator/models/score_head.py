@@ -14,6 +14,8 @@ from aleator.models.layers.stored import StoredLayer, StoredWeight, stored_weigh
 from aleator.models.weights import Weights
 
 OUTPUT, DENSE, NORM = "cls.output", "cls", "cls.norm"
+ANSWERS = ("yes", "no")
+"""The tokens by which decoders rank, in the order of a head's rows."""
 
 
 class ScoreHead:

@@ -135,7 +135,7 @@ class Keys:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer 401."""
-        app = self._app
+        app, caller = self._app, Caller()
         if scope["type"] == "http":
             tenant = self._ring.tenant(given_key(scope))
             if tenant is None and not needs_no_key(scope["path"]):
@@ -146,8 +146,12 @@ class Keys:
                     headers={"www-authenticate": "Bearer"},
                 )
                 app = self._answer(scope, error)
-            set_caller(Caller(tenant or ""))
-        await app(scope, receive, send)
+            caller.tenant = tenant or ""
+            set_caller(caller)
+        try:
+            await app(scope, receive, send)
+        finally:  # asyncio keeps the contexts of timers, cancelled ones too, and those an unloaded model
+            caller.begun.clear()
 
 
 def needs_no_key(path: str) -> bool:

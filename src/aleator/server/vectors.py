@@ -80,10 +80,12 @@ def _tokens(
     except ParameterError:  # of ids that are known, there are none
         raise ApiError(400, f"{name} is empty, and has no vector: leave it out", name) from None
     if len(tokens) > model.n_ctx and not truncate:
+        message = f"{name} has {len(tokens)} tokens and the context {model.n_ctx} positions"
         raise ApiError(
             400,
-            f"{name} has {len(tokens)} tokens and the context {model.n_ctx} positions: shorten it, give "
-            "truncate, or start the server with a larger --ctx-size",
+            f"{message}, which are all that the model has: shorten it, or give truncate"
+            if model.longest
+            else f"{message}: shorten it, give truncate, or start the server with a larger --ctx-size",
             name,
             "context_length_exceeded",
         )

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from aleator.models.conversion.convert import ConvertedDirectory
 from aleator.models.directory import Directory
+from aleator.models.score_head import ANSWERS
 from aleator.text.gguf_fields import vocabulary_fields
+from aleator.text.vocabulary import Vocabulary
 
 
 def open_converted(path: str | os.PathLike[str]) -> ConvertedDirectory:
@@ -26,9 +28,12 @@ def open_converted(path: str | os.PathLike[str]) -> ConvertedDirectory:
     """
     path = Path(path)
     directory = Directory(path)
+    vocab = Vocabulary.from_directory(path)
     fields, left_out = vocabulary_fields(
-        path, directory.architecture.name, directory.config.n_vocab
+        vocab, path, directory.architecture.name, directory.config.n_vocab
     )
-    made = ConvertedDirectory(path, fields)
+    answers = [vocab.ids[each] for each in ANSWERS if each in vocab.ids]
+    ranks = vocab.rerank_template is not None and len(answers) == len(ANSWERS)
+    made = ConvertedDirectory(path, fields, answers if ranks else ())
     made.left_out += left_out
     return made

@@ -45,11 +45,12 @@ _MOST_TRIED = 16
 
 
 def vocabulary_fields(
-    directory: Path, architecture: str, n_vocab: int
+    vocab: Vocabulary, directory: Path, architecture: str, n_vocab: int
 ) -> tuple[list[bytes], list[str]]:
     """Make the fields of the tokenizer and the chat template.
 
     Args:
+        vocab: the directory's vocabulary.
         directory: the Hugging Face directory.
         architecture: GGUF's name of the model's architecture.
         n_vocab: rows of the embedding, for each of which there must be a token.
@@ -61,7 +62,6 @@ def vocabulary_fields(
         ModelNotFound, FileFormatError: a file is missing or damaged.
         UnsupportedModel: a tokenizer that GGUF cannot hold.
     """
-    vocab = Vocabulary.from_directory(directory)
     if n_vocab > MAX_TOKENS:
         raise UnsupportedModel(f"{directory}: {n_vocab} tokens; at most {MAX_TOKENS} are converted")
     original = Tokenizer(vocab)

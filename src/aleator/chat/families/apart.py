@@ -177,7 +177,7 @@ class FunctionTags(Family):
             with suppress(Malformed):
                 name, _ = yield from reader.read_exactly(">")
                 yield from reader.skip_space()
-                if name.isprintable() and (yield from reader.peek()) == "{":
+                if name.isprintable() and (yield from reader.peek()) in ("{", ""):
                     yield from read_arguments(reader, calls, name.strip())
                     yield from reader.read_end(self.END)
             if calls.n == before:

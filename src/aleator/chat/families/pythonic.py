@@ -8,11 +8,12 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import field
 from typing import ClassVar, TypeVar
 
 from aleator.chat.families.named_arguments import PYTHON, forced, no_constant, with_commas
-from aleator.chat.message import Function
+from aleator.chat.message import Delta, Function
 from aleator.chat.reply import (
     Calls,
     Deltas,
@@ -23,6 +24,8 @@ from aleator.chat.reply import (
     collected,
     read_text,
 )
+from aleator.core.records import dataclass
+from aleator.generate.completion import open_length
 
 T = TypeVar("T")
 
@@ -54,13 +57,12 @@ class Pythonic(Family):
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         while (yield from read_text(reader, self.begin)):
             start = reader.at
-            said, _ = yield from collected(reader.read_until(self.end))
-            found = parsed(said)
-            if found is None:
+            said, ended = yield from collected(reader.read_until(self.end))
+            made = parsed(said) if ended else begun(said, self.end)
+            if made is None:
                 yield reader.back(start, self.begin)
                 continue
-            for name, arguments in found:
-                yield from calls.whole(name, arguments)
+            yield from _written(calls, made)
             yield from reader.skip_space()
 
     def call(self, function: Function) -> list[Part]:
@@ -90,11 +92,10 @@ class PythonicList(Pythonic):
         heads = [f"{name}(" for name in tools]
         if (yield from reader.read_any("[")) and (yield from reader.read_next(*heads)):
             reader.at = calls_begin
-            said, _ = yield from collected(reader.read_until(self.end))
-            found = parsed(said) or []
-            if found and all(name in tools for name, _ in found):
-                for name, arguments in found:
-                    yield from calls.whole(name, arguments)
+            said, ended = yield from collected(reader.read_until(self.end))
+            made = parsed(said) if ended else begun(said, self.end)
+            if made and all(each.name in tools for each in made):
+                yield from _written(calls, made)
                 start = reader.at
         reader.at = start
         yield from read_text(reader)
@@ -103,43 +104,91 @@ class PythonicList(Pythonic):
         return [f"[{function.name}(", *self.arguments(function), ")]"]
 
 
-def parsed(text: str) -> list[tuple[str, str]] | None:
-    """Calls as names and arguments in JSON; None if the text has another form."""
+@dataclass
+class Call:
+    """A call, and its arguments that were read as a whole; ``complete``: these are all."""
+
+    name: str
+    arguments: list[tuple[str, str]] = field(default_factory=list)  # names, and values in JSON
+    complete: bool = False
+
+
+def _written(calls: Calls, made: Iterable[Call]) -> Iterator[Delta]:
+    for each in made:
+        yield calls.begin(each.name)
+        text = _object(each.arguments)
+        if each.complete or each.arguments:
+            yield calls.arguments(text if each.complete else text[:-1])
+        if each.complete:
+            yield calls.end()
+
+
+def parsed(text: str) -> list[Call] | None:
+    """Calls; None if the text has another form."""
     try:
         return _Reader(text).calls()
     except (Malformed, ValueError, SyntaxError, RecursionError):
         return None
 
 
-class _Reader:
-    """Reads calls; raises one of the errors above if the text has another form."""
+def begun(text: str, end: str) -> list[Call] | None:
+    """Calls of a text that may be cut off, also within the mark ``end``; None if none has begun."""
+    text = text[: len(text) - open_length(text, (end,), len(end))]
+    reader = _Reader(text, cut=True)
+    try:
+        return reader.calls()
+    except (Malformed, ValueError, SyntaxError, RecursionError):
+        return reader.made if reader.made and reader.at_end else None
 
-    def __init__(self, text: str) -> None:
+
+class _Reader:
+    """Reads calls; raises one of the errors above if the text has another form.
+
+    Attributes:
+        made: the calls that were read; the last one may not be complete.
+    """
+
+    def __init__(self, text: str, cut: bool = False) -> None:
+        self.made: list[Call] = []
         self._tokens: list[tuple[str, str]] = []
         self._at = end = 0
         while end < len(text):
             found = _TOKEN.match(text, end)
             if found is None:
+                if cut:
+                    break  # within a string
                 raise Malformed
             kind = next(kind for kind in ("string", "sign", "word") if found[kind])
+            if kind == "word" and cut and found.end() == len(text):
+                break  # it may have gone on
             self._tokens.append((kind, found[kind].rstrip()))
             end = found.end()
         self._tokens.append(("end", ""))
 
-    def calls(self) -> list[tuple[str, str]]:
-        """All calls: a list of them, or one without brackets."""
-        found = self._up_to("]", self._call) if self._sign("[") else [self._call()]
-        self._next("end")
-        if not found:
-            raise Malformed
-        return found
+    @property
+    def at_end(self) -> bool:
+        """Whether all was read."""
+        return self._tokens[self._at][0] == "end"
 
-    def _call(self) -> tuple[str, str]:
+    def calls(self) -> list[Call]:
+        """All calls: a list of them, or one without brackets."""
+        if self._sign("["):
+            self._up_to("]", self._call)
+        else:
+            self._call()
+        self._next("end")
+        if not self.made:
+            raise Malformed
+        return self.made
+
+    def _call(self) -> None:
         name = self._next("word")
         if not _NAME.fullmatch(name):
             raise Malformed
         self._next("sign", "(")
-        return name, _object(self._up_to(")", self._argument))
+        self.made.append(call := Call(name))
+        self._up_to(")", lambda: call.arguments.append(self._argument()))
+        call.complete = True
 
     def _argument(self) -> tuple[str, str]:
         key = self._next("word")

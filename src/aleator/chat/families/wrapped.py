@@ -138,13 +138,12 @@ class Mistral(Family):
                 yield reader.back(start, BEGIN)
 
     def _list(self, reader: TextReader, calls: Calls) -> Generator[Delta | None, None, bool]:
-        found = False
+        before = calls.n
         while (yield from read_call(reader, calls)) == "call":
-            found = True
             if not (yield from reader.read_next(",")):
                 break
         yield from reader.read_any("]")
-        return found
+        return calls.n > before
 
     def _named(self, reader: TextReader, calls: Calls) -> Generator[Delta | None, None, bool]:
         name = ""
@@ -154,8 +153,9 @@ class Mistral(Family):
         if (yield from reader.read_any(CALL_ID)):
             while (yield from reader.peek()) not in ("", "[", "{"):
                 reader.at += 1
-        yield from reader.read_any(ARGUMENTS)
-        if not name.strip() or (yield from reader.peek()) != "{":
+        marked = yield from reader.read_any(ARGUMENTS)
+        follows = yield from reader.peek()
+        if not name.strip() or (follows != "{" and (follows or not marked)):
             return False
         with suppress(Malformed):  # cut off within its arguments
             yield from read_arguments(reader, calls, name.strip())

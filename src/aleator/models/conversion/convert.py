@@ -38,6 +38,7 @@ from aleator.models.finite_check import Unchecked
 from aleator.models.index import read_gguf
 from aleator.models.layers.rotation import llama3_divisors
 from aleator.models.native_decoder import NativeDecoder
+from aleator.models.score_head import ANSWERS, OUTPUT
 from aleator.models.weights import Weights, layer_of, separated
 
 _EXPERT = re.compile(r"(blk\.\d+\.ffn_(?:gate|up|down))\.(\d+)\.weight")
@@ -45,6 +46,8 @@ _ROTATED = ("attn_q.", "attn_k.", "attn_q_b.", "attn_kv_a_mqa.")
 """Projections to queries and keys that are rotated."""
 _BIASED = ("mamba", "mamba2", "jamba")
 """Architectures of which llama.cpp's convolutions must have biases."""
+_RANKING = ("qwen3", "qwen3vl")
+"""Decoders of which llama.cpp reads a head with the rows of "yes" and "no"."""
 _MTP_LAYERS = "layers that predict further tokens, which stay in the directory"
 _UNROTATED = 1e30
 """The divisor of frequencies of pairs that do not rotate, in llama.cpp's files."""
@@ -59,12 +62,15 @@ class ConvertedDirectory(GGUFFile):
         directory: the open directory.
     """
 
-    def __init__(self, path: Path, vocabulary: Sequence[bytes]) -> None:
+    def __init__(
+        self, path: Path, vocabulary: Sequence[bytes], answers: Sequence[int] = ()
+    ) -> None:
         """Read all of the directory except most tensors' numbers; check that the file will be sound.
 
         Args:
             path: the directory.
             vocabulary: the fields of the tokenizer.
+            answers: the tokens "yes" and "no" of a model that ranks by them, of which llama.cpp wants a head.
 
         Raises:
             ModelNotFound, FileFormatError: a file is missing or damaged, a tensor is missing or of another
@@ -73,6 +79,9 @@ class ConvertedDirectory(GGUFFile):
         """
         self.directory = directory = Directory(path)
         self._said = config_in_gguf(directory.architecture, directory.config)
+        self._answers = answers if directory.architecture.name in _RANKING else ()
+        if self._answers:
+            self._said = replace(self._said, pooling="rank")
         found, n = dict(directory.tensors()), directory.config.n_layers
         self._raw = {name: each for name, each in found.items() if layer_of(name) < n}
         self._made = _computed(directory.config) | self._zeros()
@@ -95,6 +104,8 @@ class ConvertedDirectory(GGUFFile):
         }
         if "token_types.weight" in self._raw:
             fields["tokenizer.ggml.token_type_count"] = self._raw["token_types.weight"].shape[0]
+        if self._answers:
+            fields[f"{directory.architecture.name}.classifier.output_labels"] = [*ANSWERS]
         listed = [_entry(path, key, value) for key, value in fields.items()]
         super().__init__(path, beginning([*listed, *vocabulary], new)[0])
         self.left_out += self._check()
@@ -188,6 +199,9 @@ class ConvertedDirectory(GGUFFile):
             return separated({name: whole}, self.directory.architecture, config)
         if config.experts is None and ".ffn_down_shexp." in name:
             return {name.replace("_shexp", ""): whole}
+        if self._answers and name == f"{'token_embd' if config.tied else 'output'}.weight":
+            rows = [*self._answers]
+            return {name: whole, f"{OUTPUT}.weight": whole.moved_rows(lambda each: each[rows])}
         if name == "token_embd.weight" and config.tied and not said.tied:
             return {name: whole, "output.weight": whole}
         if name.endswith(".ffn_norm.weight") and self.directory.architecture.name == "falcon-h1":

@@ -168,5 +168,11 @@ def whole_file(path: Path, size: int) -> Iterator[BinaryIO]:
                 # Python follows the link only with a directory.
                 os.link(f"/proc/self/fd/{nameless}", beside, src_dir_fd=nameless)
         os.replace(beside, path)
+    except OSError as error:
+        if (
+            error.filename is None and error.errno is not None
+        ):  # of a write: the disk is full, or a limit reached
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+        raise
     finally:
         beside.unlink(missing_ok=True)
