@@ -140,8 +140,7 @@ def product_of_few(
         sums = max(sums, rows * n_in)  # normalised rows
     sums = max(sums, rows * pair_words(matrices))
     kinds = [activation, *(part.kind for of in operands for part in of.parts)]
-    # Results of parts take turns at two places.
-    size = ints + sums + rows * n_in * min(max(len(of.parts) for of in operands), 2)
+    size = ints + sums + (rows * n_in if any(of.parts for of in operands) else 0)
     room = torch.empty((first * tall, size), dtype=torch.int32, device=x.device)
     others = 0 if beside is None else triton.cdiv(beside.programs, tall)
     fused_product[(tall, first + others)](
@@ -216,25 +215,14 @@ def _of_matrix(
     if before is not None:
         made = None
         for s in tl.static_range(len(before)):
-            to = float_room + ready + s % 2 * T * n_in
             if s > 0:
                 x, x_stride = before[s][10], before[s][11]
             parts_ready(
-                x,
-                made,
-                before[s],
-                table,
-                to,
-                begins,
-                last,
-                x_stride,
-                n_in,
-                GIVEN,
-                OF + 5 * s + 5,
-                T,
-            )
+                x, made, before[s], table, float_room + ready, begins, last, x_stride, n_in,
+                GIVEN, OF + 5 * s + 5, T,
+            )  # fmt: skip
             tl.debug_barrier()
-            made = to
+            made = float_room + ready
         x, x_stride = made, n_in
         begins, taken, last = 0, tl.arange(0, T).to(tl.int64), T
     mean, by = 0.0, 1.0

@@ -89,8 +89,8 @@ def parts_ready(
     """T rows of x in parts, from row ``first`` on: ``out`` float32 [T, n_in]; the last row repeats.
 
     ``step`` and GIVEN, from AT on, are of a :class:`~aleator.models.kernels.recurrent_parts.PartNorm`.  The
-    first program of a row writes to ``kept``.  ``made`` [T, n_in] is what was made before: the residual, or
-    without ``x`` what is taken.
+    first program of a row writes to ``kept``.  ``made``, the same as ``out``, is what was made before: the
+    residual, or without ``x`` what is taken.
     """
     weight, gate, residual, whole, kept, eps, gate_row, gate_part, residual_row, factor, _, _ = step
     SIZE: tl.constexpr = GIVEN[AT]
@@ -112,6 +112,8 @@ def parts_ready(
             rows = x + token * x_stride + part * SIZE
         if weight is not None:
             by = moments(rows, there, eps, SIZE, ROWS, AHEAD, False)[1]
+            if x is None:
+                tl.debug_barrier()  # what was made is read by other threads, and then written over
         for start in range(0, SIZE, WIDE):
             column = start + tl.arange(0, WIDE)[None, :]
             inside = there & (column < SIZE)
