@@ -126,8 +126,7 @@ class TritonOps(TorchOps):
         gated: bool = False,
     ) -> tuple[Tensor, Tensor]:
         """See :class:`TorchOps`; few rows take one launch."""
-        x = torch.empty(residual.x.shape, dtype=residual.x.dtype, device=residual.x.device)
-        made = sum_of(y, residual, x) if len(x) <= FEW else None
+        x, made = _sum_of_few(y, residual)
         if (
             made is None
             or not isinstance(matrix, TritonLinear)
@@ -311,8 +310,7 @@ class TritonOps(TorchOps):
         router: Router,
     ) -> tuple[Tensor, Tensor, Routed]:
         """See :class:`TorchOps`; few rows take two launches, if each matrix has one type."""
-        x = torch.empty(residual.x.shape, dtype=residual.x.dtype, device=residual.x.device)
-        made = sum_of(y, residual, x) if len(x) <= FEW else None
+        x, made = _sum_of_few(y, residual)
         first, last = alone(dense.gate_up, parts.router), alone(dense.down)
         if made is None or not first or not last or parts.shared_router is not None:
             return super().dense_and_route(y, residual, parts, dense, norms, router)
@@ -409,6 +407,16 @@ class TritonOps(TorchOps):
         q, k = qk.view(len(v), 2, net.n_key_heads, net.head_dim).unbind(1)
         last = (*of_rates, net.unit_eps) if within else ()
         return recurrent.delta_rule(q, k, v, *rates, kept, runs, net.tiled, *last)
+
+
+def _sum_of_few(
+    y: Activations, residual: Residual
+) -> tuple[Tensor, tuple[Tensor, list[PartNorm]] | None]:
+    """Where a sum of few rows is written to, and what it is made of; None: not in a product's launch."""
+    if len(residual.x) > FEW:
+        return residual.x, None
+    x = torch.empty(residual.x.shape, dtype=residual.x.dtype, device=residual.x.device)
+    return x, sum_of(y, residual, x)
 
 
 def _two(listed: Sequence[Factors], beside: Work | None = None) -> list[Tensor]:

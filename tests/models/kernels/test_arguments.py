@@ -138,13 +138,12 @@ def test_launches_of_few(launched: list[str]) -> None:
             PartNorm(512, of(512), 1e-5, **sums),
         ):
             fused.product_of_few([matrix("Q4_K", 40, 512)], of(n, 512), parts=[parts])
-        x, own = of(n, 512), PartNorm(512, of(512), 1e-5)
-        steps = own, PartNorm(512, takes=of(n, 520)[:, :512]), PartNorm(512, of(512), 1e-5, **sums)
-        second, both = (
-            fused.Operand(x, None, steps),
-            [matrix("Q4_K", 40, 512), matrix("F32", 8, 512)],
-        )
-        made = fused.product_of_few(both, x, None, "silu", True, parts=steps, second=second)
+        x, first = of(n, 512), PartNorm(512, of(512), 1e-5)
+        taking = PartNorm(512, takes=of(n, 520)[:, :512])
+        steps = first, taking, PartNorm(512, of(512), 1e-5, **sums)
+        second = fused.Operand(x, None, steps)
+        pair = [matrix("Q4_K", 40, 512), matrix("F32", 8, 512)]
+        made = fused.product_of_few(pair, x, None, "silu", True, parts=steps, second=second)
         _, work = routing.routing(made[:, 20:], ExpertsConfig(8, 2, 512, (True,)))
         fused.product_of_few([matrix("Q4_0", 40, 32)], of(n, 32), beside=work)
     for n_out in (8192, 8194):

@@ -214,8 +214,8 @@ def test_sums_of_two_products(kinds: tuple[str, ...]) -> None:
     first, second = (each(of, x) for of, x in zip(listed, taken, strict=True))
     total = (residual + first * 0.5) + second * 0.5
     for n in COUNTS:
-        of = (Factors(m, x[:n]) for m, x in zip(listed, taken, strict=True))
-        made = OPS.both(*of, Residual(residual[:n], 0.5))
+        one, two = (Factors(m, x[:n]) for m, x in zip(listed, taken, strict=True))
+        made = OPS.both(one, two, Residual(residual[:n], 0.5))
         same(OPS.summed(made), total[:n])
         if isinstance(made, Sum):
             x, y = OPS.sum_product(*made, after, NORM)
