@@ -13,7 +13,7 @@ from aleator.models.layers.feed_forward import Dense, DenseAndExperts, feed_forw
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import Norm, as_it_is
-from aleator.models.layers.operands import Activations, Attending, Factors, Residual
+from aleator.models.layers.operands import Activations, Attending, Factors, Residual, Sum
 from aleator.models.layers.ops import TorchOps
 from aleator.models.layers.parts import Attention, Latent
 from aleator.models.layers.passes import Pass
@@ -105,10 +105,14 @@ class Block:
         """Compute a micro-batch, see :class:`Layer`; stores all T keys and values."""
         x, queries, k, v, gate, projected = self._heads(x)
         up = None if self.latent is None else self.latent.key_up
-        q = self.ops.finish(queries, k, v, self.attending, batch, up)
         scanned = None
         if self.beside is not None and projected is not None:
-            scanned = self.beside.scanned(projected, batch)
+            z, values, steps = self.beside.split(projected)
+            of = (queries, k, v), self.attending, batch, values, self.beside.parts
+            q, values = self.ops.finish_and_convolve(*of)
+            scanned = self.beside.scanned(z, values, steps, batch)
+        else:
+            q = self.ops.finish(queries, k, v, self.attending, batch, up)
         if rows is not None and len(rows) == 0:
             return x[:0]
         attended = self.ops.attend(q, self.attending, batch).to(x)
@@ -135,22 +139,23 @@ class Block:
         taken, scale = x, self.config.residual_scale
         whole = self.parts.output_scale if self.embeddings is None else None
         first, second = self.post_norms
-        residual, output = Residual(x, scale, first), self.parts.output
-        comes_next = self.beside is None and not self.parallel  # the feed-forward part
-        after_norm = first is not as_it_is and comes_next
-        if after_norm and isinstance(self.ffn, Dense | DenseAndExperts):
-            y = self.ops.product(output, attended, gated)
-            x, y = self.ffn.after(y, residual, self.ffn_norm)
-            return self.ops.left(y, Residual(x, scale, second, whole))
-        x = self.ops.product(output, attended, gated, residual=residual)
+        residual, factors = Residual(x, scale, first), Factors(self.parts.output, attended, gated)
+        comes_next = isinstance(self.ffn, Dense | DenseAndExperts) and not self.parallel
+        made: Activations
         if self.beside is not None and scanned is not None:
-            x = self.beside.projected(scanned, Residual(x, scale))
+            made = self.ops.both(factors, self.beside.factors(scanned), residual)
+        elif comes_next and first is not as_it_is:
+            made = Sum(self.ops.product(*factors), residual)
+        else:
+            made = self.ops.product(*factors, residual=residual)
+        then = Residual(x, scale, second, whole)
+        if isinstance(made, Sum) and isinstance(self.ffn, Dense | DenseAndExperts) and comes_next:
+            return self.ffn.after(*made, self.ffn_norm, then)
+        x = self.ops.summed(made)
         if self.ffn is None:
             return x
-        residual = Residual(x, scale, second, whole)
-        return self.ffn(
-            *((taken, self.attn_norm) if self.parallel else (x, self.ffn_norm)), residual
-        )
+        of = (taken, self.attn_norm) if self.parallel else (x, self.ffn_norm)
+        return self.ffn(*of, then._replace(x=x))
 
     def _heads(self, x: Activations) -> Heads:
         """What the layer's input gives attention, and the state space beside it."""

@@ -26,8 +26,8 @@ from aleator.models.placement import EXACT, Place
 from aleator.models.step import Draw, Inputs, Step
 from aleator.models.torch_decoder import TensorStep, TorchDecoder, named_memory
 from aleator.models.triton_inputs import Shape, StepInputs
-from aleator.models.triton_ops import TritonWeights
 from aleator.models.triton_stacks import TritonEmbedding, TritonLinear
+from aleator.models.triton_weights import TritonWeights
 
 if TYPE_CHECKING:
     from aleator.models.weights import Weights

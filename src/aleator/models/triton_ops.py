@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,21 +9,19 @@ import torch
 from torch import Tensor
 
 from aleator.cache.storage.tensors import as_tensor
-from aleator.models.files.tensor_types import SCALED_TYPES, StoredTensor
 from aleator.models.kernels import norms, recurrent, recurrent_parts, routing
 from aleator.models.kernels.attention import attend
 from aleator.models.kernels.cells import side, store
 from aleator.models.kernels.floats import Work
 from aleator.models.kernels.fused import Operand, product_of_few
-from aleator.models.kernels.heads import Heads, finish, finishing, heads_of
+from aleator.models.kernels.heads import Heads, finishing, heads_of
 from aleator.models.kernels.mixture import mixed_products
 from aleator.models.kernels.norms import RowNorm
-from aleator.models.kernels.planes import Planes, planes, together
+from aleator.models.kernels.planes import planes, together
 from aleator.models.kernels.product import FEW
 from aleator.models.kernels.recurrent_parts import PartNorm
 from aleator.models.kernels.rotation import rotate
-from aleator.models.layers.layer import LayerWeights
-from aleator.models.layers.layer_source import Matrix, matrix_of
+from aleator.models.kernels.works import launch, route
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import Norm, as_it_is
 from aleator.models.layers.operands import (
@@ -46,12 +43,13 @@ from aleator.models.layers.recurrent_parts import HeadSpace
 from aleator.models.layers.rotary import Rotary
 from aleator.models.layers.scans import Deltas, Scanned
 from aleator.models.triton_inputs import TritonPass
-from aleator.models.triton_stacks import HeadMatrices, Stacked, TritonEmbedding, TritonLinear
+from aleator.models.triton_stacks import HeadMatrices, Stacked, TritonLinear
+from aleator.models.triton_sums import alone, operand, part_norms, row_norm, sum_of
 
 if TYPE_CHECKING:
     from aleator.models.config import ExpertsConfig
     from aleator.models.layers.ops import Spaces
-    from aleator.models.layers.parts import Mixture
+    from aleator.models.layers.parts import FeedForward, Mixture
     from aleator.models.layers.recurrent_parts import DeltaNet, Stateful
 
 
@@ -87,7 +85,7 @@ class TritonOps(TorchOps):
         if len(x) <= FEW:
             if matrix.order is not None:
                 x, norm = matrix.ordered(norm(x)), as_it_is
-            y = self._of_few(matrix, x, norm, gate, gated, after, _part_norm(norm))
+            y = self._of_few(matrix, x, norm, gate, gated, after, part_norms(norm))
         elif after is not None:
             y = torch.empty_like(after.x)
             matrix.into(y, norm(x), after.x, after.scale)
@@ -104,11 +102,11 @@ class TritonOps(TorchOps):
         gate: str,
         gated: bool,
         residual: Residual | None,
-        parts: PartNorm | None,
+        parts: Sequence[PartNorm],
     ) -> Tensor:
         """A product of few rows; if a gate's rows have two types, their activation is a launch of its own."""
         within = len(matrix.parts) == 1 or not gated
-        how = matrix.parts, x, _row_norm(norm), gate if within else "", gated and within
+        how = matrix.parts, x, row_norm(norm), gate if within else "", gated and within
         added, scale = (None, 1.0) if residual is None else (residual.x, residual.scale)
         y = product_of_few(*how, added, scale, parts=parts)
         return y if within else self.activated(y, gate, gated)
@@ -116,11 +114,11 @@ class TritonOps(TorchOps):
     def clamped(self, matrix: Linear, x: Tensor, norm: Norm, limit: float) -> Tensor:
         if not isinstance(matrix, TritonLinear) or matrix.order is not None or len(x) > FEW:
             return super().clamped(matrix, x, norm, limit)
-        return product_of_few(matrix.parts, x, _row_norm(norm), "clamped", scale=limit)
+        return product_of_few(matrix.parts, x, row_norm(norm), "clamped", scale=limit)
 
     def sum_product(
         self,
-        y: Tensor,
+        y: Activations,
         residual: Residual,
         matrix: Linear,
         norm: Norm,
@@ -128,24 +126,27 @@ class TritonOps(TorchOps):
         gated: bool = False,
     ) -> tuple[Tensor, Tensor]:
         """See :class:`TorchOps`; few rows take one launch."""
-        before = residual.norm if len(y) <= FEW else as_it_is
+        x, made = _sum_of_few(y, residual)
         if (
-            not isinstance(matrix, TritonLinear)
+            made is None
+            or not isinstance(matrix, TritonLinear)
             or len(matrix.parts) > 2
-            or not isinstance(before, RowNorm)
-            or before.kind != "rms"
             or matrix.order is not None
         ):
             return super().sum_product(y, residual, matrix, norm, gate, gated)
-        x = torch.empty(y.shape, dtype=y.dtype, device=y.device)
-        sums = residual.x, residual.scale, residual.whole, x
-        parts = PartNorm(y.shape[1], before.weight, before.eps, None, "", *sums)
-        return x, self._of_few(matrix, y, norm, gate, gated, None, parts)
+        return x, self._of_few(matrix, made[0], norm, gate, gated, None, made[1])
 
-    def left(self, y: Tensor, residual: Residual) -> Activations:
+    def left(self, y: Activations, residual: Residual) -> Activations:
         """See :class:`TorchOps`; of few rows, a sum after a norm is left to the next product."""
-        few = len(y) <= FEW and isinstance(residual.norm, RowNorm)
+        few = len(residual.x) <= FEW and isinstance(residual.norm, RowNorm)
         return Sum(y, residual) if few else self.add(y, residual)
+
+    def both(self, first: Factors, second: Factors, residual: Residual) -> Activations:
+        """See :class:`TorchOps`; few rows take one launch, and the sum is left to the next product."""
+        made = _two((first, second)) if residual.norm is as_it_is else []
+        if not made:
+            return super().both(first, second, residual)
+        return Sum(made[1], residual._replace(first=made[0]))
 
     def products(self, matrices: Sequence[Linear]) -> Products:
         """See :class:`TorchOps`; few rows take one launch for every two types of matrices."""
@@ -168,9 +169,11 @@ class TritonOps(TorchOps):
         """See :class:`TorchOps`; two products of few rows take one launch, if each matrix has one type."""
         return _two(listed) or super().each(listed)
 
-    def add(self, y: Tensor, residual: Residual) -> Tensor:
-        if isinstance(residual.norm, RowNorm) and residual.norm.kind == "rms":
-            x = norms.normalised(y, residual.norm, residual.x.contiguous(), residual.scale)
+    def add(self, y: Activations, residual: Residual) -> Tensor:
+        norm, plain = residual.norm, residual.first is None
+        if isinstance(norm, RowNorm) and norm.kind == "rms" and plain:
+            to = residual.own(residual.x).contiguous()
+            x = norms.normalised(self.summed(y), norm, to, residual.scale)
             return x if residual.whole is None else x * residual.whole
         return super().add(y, residual)
 
@@ -199,17 +202,22 @@ class TritonOps(TorchOps):
         how: Attending,
         batch: Pass,
         up: EachHead | None = None,
+        beside: Work | None = None,
     ) -> Tensor:
-        """See :class:`TorchOps`; takes one launch, except for raw keys and type iq4_nl."""
+        """See :class:`TorchOps`; takes one launch, except for raw keys and type iq4_nl.
+
+        ``beside``: what is done too, in the same launch if there is no ``up``.
+        """
         given = _own(batch)
         rows = given.stored(how.windowed).rows
         keys, values = rows.keys.parts[how.layer], rows.values.parts[how.layer]
         if how.stores and (
             rows.k_storage == "raw" or "iq4_nl" in (keys.type.name, values.type.name)
         ):
+            launch(beside)
             return super().finish(q, k, v, how, batch, up)
         angles = None if how.rotary is None else given.rotation_angles[how.rotary]
-        norms_, rotates = [_row_norm(norm) for norm in how.norms], angles is not None
+        norms_, rotates = [row_norm(norm) for norm in how.norms], angles is not None
         scales = batch.query_scales if how.grows else None
         # The same launch makes the first channels of queries that are only rotated, in others.
         few = isinstance(up, HeadMatrices) and up.single and len(q[0]) <= FEW
@@ -230,8 +238,9 @@ class TritonOps(TorchOps):
         cells = given.cell_ids[how.windowed]
         if joined is not None:
             joined.into(groups[0].x, q[0], finishing(groups, angles, cells))
+            launch(beside)
         else:
-            finish(groups, angles, cells, how.norm_last, scales)
+            launch(finishing(groups, angles, cells, how.norm_last, scales), beside)
         return groups[0].x
 
     def rotate(self, heads: Tensor, rotary: Rotary, batch: Pass) -> Tensor:
@@ -275,10 +284,10 @@ class TritonOps(TorchOps):
         def routed(x: Tensor, norm: Norm) -> Routed:
             if len(x) > FEW:
                 return plain(x, norm)
-            logits = product_of_few(matrices, x, _row_norm(norm))
+            logits = product_of_few(matrices, x, row_norm(norm))
             shared = None if vector is None else logits[:, n]
             rest = parts.config, parts.choice_bias, parts.scales, shared
-            return Routed(*routing.route(logits[:, :n], *rest))
+            return Routed(*route(logits[:, :n], *rest))
 
         return routed
 
@@ -289,7 +298,28 @@ class TritonOps(TorchOps):
         choice_bias: Tensor | None,
         scales: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        return routing.route(logits, config, choice_bias, scales)[:2]
+        return route(logits, config, choice_bias, scales)[:2]
+
+    def dense_and_route(
+        self,
+        y: Activations,
+        residual: Residual,
+        parts: Mixture[Linear, Tensor],
+        dense: FeedForward[Linear],
+        norms: tuple[Norm, Norm],
+        router: Router,
+    ) -> tuple[Tensor, Tensor, Routed]:
+        """See :class:`TorchOps`; few rows take two launches, if each matrix has one type."""
+        x, made = _sum_of_few(y, residual)
+        first, last = alone(dense.gate_up, parts.router), alone(dense.down)
+        if made is None or not first or not last or parts.shared_router is not None:
+            return super().dense_and_route(y, residual, parts, dense, norms, router)
+        second = Operand(made[0], row_norm(norms[1]), made[1])
+        how = row_norm(norms[0]), dense.gate, dense.gated
+        both = product_of_few(first, made[0], *how, parts=made[1], second=second)
+        inner, logits = torch.split(both, [last[0].n_in, parts.config.n_experts], -1)
+        of, work = routing.routing(logits, parts.config, parts.choice_bias, parts.scales)
+        return x, product_of_few(last, inner, beside=work), Routed(*of)
 
     def mixture(self, parts: Mixture[Linear, Tensor], gate_up: Chosen, down: Chosen) -> Mixed:
         """See :class:`TorchOps`; few rows take two launches, if what is added has no norm."""
@@ -303,16 +333,16 @@ class TritonOps(TorchOps):
         before, after = ([of[0] for of in listed[i::2]] for i in (0, 1))
         weighs_input = parts.config.weighs_input
 
-        def mixed(x: Tensor, norm: Norm, routed: Routed, residual: Residual) -> Tensor:
+        def mixed(x: Tensor, norm: Norm, routed: Routed, residual: Residual) -> Activations:
             if len(x) > FEW:
                 return plain(x, norm, routed, residual)
             alone = residual.norm is as_it_is
             times, weights = (routed.weights, None) if weighs_input else (None, routed.weights)
             how: Any = {"chosen": routed.chosen, "times": times}
-            inner = product_of_few(before, x, _row_norm(norm), parts.gate, parts.gated, **how)
+            inner = product_of_few(before, x, row_norm(norm), parts.gate, parts.gated, **how)
             added, scale = (residual.x, residual.scale) if alone else (None, 1.0)
             y = mixed_products(after, inner, routed.chosen, weights, routed.shared, added, scale)
-            return y if alone else self.add(y, residual)
+            return y if alone else self.left(y, residual)
 
         return mixed
 
@@ -325,8 +355,20 @@ class TritonOps(TorchOps):
         gates: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
         y, work = _convolving(x, parts, batch, activated, gates)
-        recurrent_parts.convolve_alone(work)
+        launch(work)
         return y
+
+    def finish_and_convolve(
+        self,
+        heads: tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]],
+        how: Attending,
+        batch: Pass,
+        x: Tensor,
+        parts: Stateful[Linear, Tensor],
+    ) -> tuple[Tensor, Tensor]:
+        """See :class:`TorchOps`; takes one launch where :meth:`finish` does."""
+        y, work = _convolving(x, parts, batch, True, None)
+        return self.finish(*heads, how, batch, beside=work), y
 
     def convolve_and_each(
         self, x: Tensor, parts: Stateful[Linear, Tensor], batch: Pass, listed: Sequence[Factors]
@@ -335,13 +377,13 @@ class TritonOps(TorchOps):
         y, work = _convolving(x, parts, batch, True, None)
         made = _two(listed, beside=work)
         if not made:
-            recurrent_parts.convolve_alone(work)
+            launch(work)
         return y, made or super().each(listed)
 
     def scan(self, of: Scanned, parts: Spaces, batch: Pass) -> Tensor:
         kept, runs = as_tensor(batch.states.ssm[parts.index]), _own(batch).runs
         step, rate, bias, least, by_head = of.steps, parts.a, None, 0.0, False
-        both, norm, normed = of.both, _row_norm(of.norm), None
+        both, norm, normed = of.both, row_norm(of.norm), None
         if norm is not None and norm.weight is not None and len(both) <= FEW:
             normed = norm.weight, norm.eps
         else:  # each program would make them again
@@ -367,26 +409,23 @@ class TritonOps(TorchOps):
         return recurrent.delta_rule(q, k, v, *rates, kept, runs, net.tiled, *last)
 
 
-def _row_norm(norm: Norm) -> RowNorm | None:
-    """The norm in the form that kernels take; None: there is none."""
-    return norm if isinstance(norm, RowNorm) else None
-
-
-def _part_norm(norm: Norm) -> PartNorm | None:
-    return norm if isinstance(norm, PartNorm) else None
+def _sum_of_few(
+    y: Activations, residual: Residual
+) -> tuple[Tensor, tuple[Tensor, list[PartNorm]] | None]:
+    """Where a sum of few rows is written to, and what it is made of; None: not in a product's launch."""
+    if len(residual.x) > FEW:
+        return residual.x, None
+    x = torch.empty(residual.x.shape, dtype=residual.x.dtype, device=residual.x.device)
+    return x, sum_of(y, residual, x)
 
 
 def _two(listed: Sequence[Factors], beside: Work | None = None) -> list[Tensor]:
     """Two products of few rows in one launch; []: they take more."""
-    parts = [of.matrix.parts for of in listed if isinstance(of.matrix, TritonLinear)]
-    ordered = any(getattr(of.matrix, "order", None) is not None for of in listed)
-    if [len(each) for each in parts] != [1, 1] or ordered or len(listed[0].x) > FEW:
+    matrices = alone(*(of.matrix for of in listed))
+    if len(matrices) != 2 or len(listed[0].x) > FEW:
         return []
-    matrices = [each[0] for each in parts]
-    (x, norm, before), second = (
-        Operand(of.x, _row_norm(of.norm), _part_norm(of.norm)) for of in listed
-    )
-    y = product_of_few(matrices, x, norm, parts=before, second=second, beside=beside)
+    (x, norm, parts, *_), second = (operand(of) for of in listed)
+    y = product_of_few(matrices, x, norm, parts=parts, second=second, beside=beside)
     return list(torch.split(y, [each.n_out for each in matrices], -1))
 
 
@@ -405,30 +444,3 @@ def _own(batch: Pass) -> TritonPass:
     if not isinstance(batch, TritonPass):
         raise TypeError("kernels read what a TritonPass has")
     return batch
-
-
-class TritonWeights(LayerWeights):
-    """The tensors of one layer, matrices as they are stored."""
-
-    ops = TritonOps()
-
-    def _planes(self, matrix: Matrix) -> Planes:
-        _, stored, bias = matrix
-        n_out, n_in = stored.shape
-        if stored.type in SCALED_TYPES:
-            stored = StoredTensor.of(stored.floats())
-        # The file's bytes are read-only, and nothing writes to them
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
-            data = torch.from_numpy(stored.data)
-        added = None if bias is None else torch.from_numpy(bias).to(self.device)
-        return planes(data, stored.type, n_out, n_in, added, self.device)
-
-    def embedding(self, name: str, shape: tuple[int, int]) -> TritonEmbedding:
-        return TritonEmbedding(self._planes(matrix_of(self.weights, self.prefix + name, *shape)))
-
-    def product(self, matrices: Sequence[Matrix]) -> Linear:
-        stored, order = matrices[0].stored.order, None
-        if stored is not None:
-            order = torch.tensor(stored, dtype=torch.int64, device=self.device)
-        return TritonLinear([self._planes(each) for each in matrices], order)

@@ -37,6 +37,7 @@ from aleator.models.kernels import (
     recurrent_parts,
     rotation,
     routing,
+    works,
 )  # fmt: skip
 from aleator.models.kernels.planes import Planes, planes, stack
 from aleator.models.kernels.recurrent_parts import PartNorm
@@ -136,7 +137,15 @@ def test_launches_of_few(launched: list[str]) -> None:
             PartNorm(64, gate=gates),
             PartNorm(512, of(512), 1e-5, **sums),
         ):
-            fused.product_of_few([matrix("Q4_K", 40, 512)], of(n, 512), parts=parts)
+            fused.product_of_few([matrix("Q4_K", 40, 512)], of(n, 512), parts=[parts])
+        x, first = of(n, 512), PartNorm(512, of(512), 1e-5)
+        taking = PartNorm(512, takes=of(n, 520)[:, :512])
+        steps = first, taking, PartNorm(512, of(512), 1e-5, **sums)
+        second = fused.Operand(x, None, steps)
+        pair = [matrix("Q4_K", 40, 512), matrix("F32", 8, 512)]
+        made = fused.product_of_few(pair, x, None, "silu", True, parts=steps, second=second)
+        _, work = routing.routing(made[:, 20:], ExpertsConfig(8, 2, 512, (True,)))
+        fused.product_of_few([matrix("Q4_0", 40, 32)], of(n, 32), beside=work)
     for n_out in (8192, 8194):
         fused.product_of_few([matrix("Q8_0", n_out, 4096)], of(16, 4096), None, "silu", True)
     fused.product_of_few(
@@ -247,12 +256,16 @@ def test_launches_of_cells(launched: list[str]) -> None:
             heads.Heads(of(5, 2, 64), norm, True, side("q8_0", 2, 64, 32)),
             heads.Heads(of(5, 2, 30), None, False, side("bf16", 2, 30)),
         ]  # fmt: skip
-        heads.finish(groups, by if norm is None else None, of(5, dtype=torch.int64), norm is None)
+        works.launch(
+            heads.finishing(
+                groups, by if norm is None else None, of(5, dtype=torch.int64), norm is None
+            )
+        )
     whole = norms.RowNorm("rms", of(256), None, 1e-5)
     together = heads.heads_of(
         [of(5, 300)[:, :256].view(5, 4, 64)], whole, True, None, together=True
     )
-    heads.finish([together], by, of(5, dtype=torch.int64))
+    works.launch(heads.finishing([together], by, of(5, dtype=torch.int64)))
     assert differences("launches_of_cells", launched) == []
 
 
@@ -273,7 +286,7 @@ def test_launches_of_rows(launched: list[str]) -> None:
         (1024, 20, {"normalised": True}),
     ):
         made: Any = ExpertsConfig(n, used, 32, (True,), **facts)
-        routing.route(of(5, n + 8)[:, :n], made, of(n), of(n), of(5, n + 8)[:, n])
+        works.route(of(5, n + 8)[:, :n], made, of(n), of(n), of(5, n + 8)[:, n])
     for n in (70, 512, 1100):
         routing.combine(of(5, 2, n), of(5, 2), of(5, n), of(5))
         routing.sigmoid_of_dot(of(5, n + 3)[:, :n], of(n))
@@ -281,7 +294,7 @@ def test_launches_of_rows(launched: list[str]) -> None:
 
 
 def convolve(*given: Any) -> None:
-    recurrent_parts.convolve_alone(recurrent_parts.convolving(*given)[1])
+    works.launch(recurrent_parts.convolving(*given)[1])
 
 
 def test_launches_of_states(launched: list[str]) -> None:

@@ -107,10 +107,10 @@ def test_parts_are_normalised_first(
     weight = None if each is None else vector(n_in if each else size, 5)
     parts = PartNorm(size, weight, 1e-5, gates, gate or "silu")
     expected = torch.cat([alone(of, parts(x)) for of in listed], -1)
-    assert same(product_of_few(listed, x, parts=parts), expected.numpy())
+    assert same(product_of_few(listed, x, parts=[parts]), expected.numpy())
     norm = RowNorm("rms", vector(n_in, 7), None, 1e-6)
     expected = torch.cat([alone(of, norm(parts(x))) for of in listed], -1)
-    assert same(product_of_few(listed, x, norm, parts=parts), expected.numpy())
+    assert same(product_of_few(listed, x, norm, parts=[parts]), expected.numpy())
 
 
 @pytest.mark.parametrize("n", [5, 1])
@@ -126,8 +126,31 @@ def test_sums_are_made_first(kinds: list[str], n_in: int, n: int) -> None:
     parts = PartNorm(n_in, before.weight, before.eps, None, "", residual, 0.5, None, kept)
     total = norms.normalised(x, before, residual, 0.5)
     expected = torch.cat([alone(each, norm(total)) for each in listed], -1)
-    assert same(product_of_few(listed, x, norm, parts=parts), expected.numpy())
+    assert same(product_of_few(listed, x, norm, parts=[parts]), expected.numpy())
     assert same(kept, total.numpy())
+
+
+@pytest.mark.parametrize("n", [5, 1])
+@pytest.mark.parametrize(("kinds", "n_in"), [(["F16", "BF16"], 96), (["Q4_K", "F32"], 256)])
+def test_sums_of_sums_are_made_first(kinds: list[str], n_in: int, n: int) -> None:
+    """Of a dense part and experts, after the norm of each, and of all; the second matrix is a router's."""
+    gate_up, router = (matrix(kind, 18, n_in, False, seed=i) for i, kind in enumerate(kinds))
+    dense, mixed, x = (vector(n * n_in, seed).view(n, n_in) for seed in (3, 4, 5))
+    a, b, c, own, of = (RowNorm("rms", vector(n_in, seed), None, 1e-6) for seed in range(6, 11))
+    kept, whole = torch.empty_like(x), torch.tensor([0.75])
+    parts = [
+        PartNorm(n_in, a.weight, a.eps),
+        PartNorm(n_in, b.weight, b.eps, takes=mixed),
+        PartNorm(n_in, c.weight, c.eps, None, "", x, 0.5, whole, kept),
+    ]
+    total = norms.normalised(norms.normalised(mixed, b, a(dense)), c, x, 0.5) * whole
+    y = alone(gate_up, own(total))
+    inner = norms.activate("gelu", y[:, :9], y[:, 9:])
+    made = product_of_few(
+        [gate_up, router], dense, own, "gelu", True, parts=parts, second=Operand(dense, of, parts)
+    )
+    assert same(kept, total.numpy())
+    assert same(made, torch.cat([inner, alone(router, of(total))], -1).numpy())
 
 
 def test_programs_take_several_tiles(monkeypatch: pytest.MonkeyPatch) -> None:

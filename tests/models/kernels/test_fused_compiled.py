@@ -18,7 +18,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia import compiler as nvidia
 from triton.compiler import ASTSource
 
-from aleator.models.kernels import fused, heads, mixture
+from aleator.models.kernels import fused, mixture, works
 from aleator.models.kernels.floats import EXACT, Constants
 from aleator.models.kernels.norms import REGISTERS, groups_at_once
 from aleator.models.kernels.planes import FORMS
@@ -26,6 +26,8 @@ from aleator.models.kernels.recurrent_parts import PartNorm
 from tests.models.kernels.test_product_compiled import APPROXIMATE, of_type
 
 STRIDE = "i32, a multiple of 16"
+CONVOLUTION = *["*fp32"] * 2, None, *["*fp32"] * 2, ("*i64",) * 5, None, STRIDE, "i32"
+ROUTE = Constants(((128, 8, 128, 16, 1, 1, 1, 1, 1, "softmax", True),))
 
 
 def check(
@@ -99,38 +101,44 @@ def parts_of(kinds: list[str], numbers: int, rows: int = 1) -> tuple[list[Any], 
 
 def products(
     capability: int, kinds: list[str], rows: int, width: int, norm: str, activation: str = "",
-    weighs: str = "", parts_of_rows: int = 0, summed: bool = False, gate: str = "silu",
-    beside: tuple[Any, Any, Any] = (None, Constants(()), Constants(())),
+    weighs: str = "", parts_of_rows: int = 0, summed: int = 0, gate: str = "silu",
+    beside: tuple[str, Any, Any, Any] = ("", None, Constants(()), Constants(())),
+    plain: bool = False,
 ) -> None:  # fmt: skip
     """``weighs``: the first matrix is a stack; "input": its weights multiply what it takes.
 
     ``rows``: of which a program takes as many as the kernel's caller gives it.
-    ``parts_of_rows``: the size of parts that are normalised first, and gated or, if ``summed``, added.
-    ``beside``: types and constants of what is done beside the product.
+    ``parts_of_rows``: the size of parts that are normalised first, and gated or, ``summed`` times, added.
+    ``beside``: kind, types and constants of what is done beside the product.
+    ``plain``: the second matrix has no activation.
     """
     rows = fused.rows_at_once(rows, [of_type(k)["BLOCK"] if k in FORMS else 1 for k in kinds])
     parts, forms = parts_of(kinds, 6, rows)
-    before = (
-        ("*fp32", *((None, *["*fp32"] * 3) if summed else ("*fp32", None, None, None)), "fp32", "i32",
-         "i32", "i32", "fp32") if parts_of_rows else None
-    )  # fmt: skip
+    own, more = ("*fp32", None, "*fp32", "*fp32", "*fp32"), ("*fp32", None, None, None, None)
+    steps: Any = {0: [("*fp32", "*fp32", None, None, None)], 1: [own], 3: [more, more, own]}[summed]
+    takes: list[Any] = [(None, "i32"), ("*fp32", STRIDE), (None, "i32")]
+    before = tuple(
+        (*of, "fp32", "i32", "i32", "i32", "fp32", *taken)
+        for of, taken in zip(steps, takes, strict=False)
+    )
     weights = "*fp32" if norm else None, "*fp32" if norm == "layer" else None
-    operand = "*fp32", before, *weights, "fp32", STRIDE, "i32"
+    operand = "*fp32", before if parts_of_rows else None, *weights, "fp32", STRIDE, "i32"
     of_parts = (
         PartNorm(parts_of_rows, kind=gate).constants if parts_of_rows else (0, False, "", 1, 1)
     )
-    given = norm, 4096 if norm else 0, groups_at_once(4096), *of_parts
+    gated = activation, activation not in ("", "clamped")
+    rest = norm, 4096 if norm else 0, groups_at_once(4096), *of_parts * 3
+    given = [(*gated, *rest), (*(("", False) if plain else gated), *rest)]
     types = {
         "chosen": "*i32" if weighs else None, "times": "*fp32" if weighs == "input" else None,
         "parts": tuple((*each, operand) for each in parts),
         "table": "*fp16" if "gelu_rounded" in (activation, gate) else None,
         "residual": None if norm else "*fp32", "out": "*fp32", "room": "*i32", "float_room": "*fp32",
-        "factor": "fp32", "beside": beside[0],
+        "factor": "fp32", "beside": beside[1],
     }  # fmt: skip
     fixed = {
-        "FORMS": Constants(tuple(forms)), "GIVEN": Constants((given,) * len(kinds)), "ACTIVATION": activation,
-        "GATED": activation not in ("", "clamped"), "NATIVE": True, "T": rows, "R": width, "G": 512 // width,
-        "BESIDE": beside[1], "SHAPE": beside[2],
+        "FORMS": Constants(tuple(forms)), "GIVEN": Constants(tuple(given[: len(kinds)])), "NATIVE": True,
+        "T": rows, "R": width, "G": 512 // width, "WORK": beside[0], "BESIDE": beside[2], "SHAPE": beside[3],
     }  # fmt: skip
     check(fused.fused_product, capability, types, fixed, maxnreg=REGISTERS)
 
@@ -155,15 +163,17 @@ def test_products(
 @pytest.mark.parametrize(
     ("capability", "kinds", "rows", "size", "activation", "summed"),
     [
-        (90, ["Q4_K"], 4, 128, "", False), (80, ["BF16"], 1, 4096, "", False),
-        (120, ["Q8_0"], 1, 64, "", False), (90, ["BF16"], 4, 4096, "gelu", True),
-        (120, ["Q8_0"], 4, 4096, "gelu", True), (80, ["Q4_K"], 1, 4096, "silu", True),
-        (90, ["Q4_K", "Q6_K"], 4, 4096, "", True), (80, ["Q4_K", "Q6_K"], 4, 4096, "", True),
-        (90, ["Q4_K", "Q6_K"], 1, 4096, "", True), (120, ["F32", "BF16"], 4, 4096, "", True),
+        (90, ["Q4_K"], 4, 128, "", 0), (80, ["BF16"], 1, 4096, "", 0),
+        (120, ["Q8_0"], 1, 64, "", 0), (90, ["BF16"], 4, 4096, "gelu", 1),
+        (120, ["Q8_0"], 4, 4096, "gelu", 1), (80, ["Q4_K"], 1, 4096, "silu", 1),
+        (90, ["Q4_K", "Q6_K"], 4, 4096, "", 1), (80, ["Q4_K", "Q6_K"], 4, 4096, "", 1),
+        (90, ["Q4_K", "Q6_K"], 1, 4096, "", 1), (120, ["F32", "BF16"], 4, 4096, "", 1),
+        (80, ["Q4_K", "Q6_K"], 4, 4096, "", 3), (90, ["Q8_0"], 4, 4096, "", 3),
+        (120, ["BF16"], 4, 4096, "silu", 3),
     ],
 )  # fmt: skip
 def test_products_of_parts(
-    capability: int, kinds: list[str], rows: int, size: int, activation: str, summed: bool
+    capability: int, kinds: list[str], rows: int, size: int, activation: str, summed: int
 ) -> None:
     norm = "rms" if summed else ""
     products(capability, kinds, rows, 8, norm, activation, parts_of_rows=size, summed=summed)
@@ -172,8 +182,7 @@ def test_products_of_parts(
 @pytest.mark.parametrize(("capability", "kind"), [(80, "Q4_K"), (90, "BF16"), (120, "Q8_0")])
 def test_convolutions_beside_products(capability: int, kind: str) -> None:
     """Kimi-linear's: gates and decays are made of two inputs meanwhile."""
-    arguments = *["*fp32"] * 2, None, *["*fp32"] * 2, ("*i64",) * 5, None, STRIDE, "i32"
-    beside = ("i32", arguments), Constants(()), Constants(((4, True, 4, 64, 4),))
+    beside = "convolution", ("i32", CONVOLUTION), Constants(()), Constants(((4, True, 4, 64, 4),))
     products(capability, [kind, kind], 4, 8, "", beside=beside)
 
 
@@ -203,6 +212,7 @@ def test_mixtures(capability: int, kinds: list[str], weighs: str) -> None:
     check(mixture._mixed_products, capability, types, fixed, maxnreg=REGISTERS)
 
 
+@pytest.mark.parametrize("beside", [None, ("i32", CONVOLUTION)])
 @pytest.mark.parametrize(
     ("capability", "kind", "size", "norm"),
     [
@@ -212,8 +222,8 @@ def test_mixtures(capability: int, kinds: list[str], weighs: str) -> None:
         (90, "f16", 2, "rms"),
     ],
 )
-def test_finished_heads(capability: int, kind: str, size: int, norm: str) -> None:
-    """In the last case heads are normalised together."""
+def test_finished_heads(capability: int, kind: str, size: int, norm: str, beside: Any) -> None:
+    """In the last case heads are normalised together; also beside a convolution, as falcon-h1's."""
     weight, bias = "*fp32" if norm else None, "*fp32" if norm == "layer" else None
     data, together = "*fp16" if kind == "f16" else "*u8", kind == "f16" and bool(norm)
     block, log = (0, 0) if kind == "f16" else (32, 5)
@@ -225,11 +235,13 @@ def test_finished_heads(capability: int, kind: str, size: int, norm: str) -> Non
         ("*fp32", weight, bias, "fp32", *side, *["i32"] * 6, *["*fp32", "i32", "i32"] * 2)
         for side in ((None, None), (data, "*fp16"))
     )
-    types = {"arguments": (groups, "*fp32", "*i64", "*fp32", "i32"), "beside": None}
+    types = {"arguments": (groups, "*fp32", "*i64", "*fp32", "i32"), "beside": beside}
     fixed = {
-        "FORMS": Constants(forms), "SHAPE": Constants(((64, 64, False, False, 1),)), "BESIDE": Constants(()),
+        "KINDS": Constants((("heads",), ("convolution",))), "FORMS": Constants(forms),
+        "SHAPE": Constants(((64, 64, False, False, 1),)), "BESIDE": Constants(()),
+        "BESIDE_SHAPE": Constants(((4, True, 4, 64, 4),)),
     }  # fmt: skip
-    check(heads._finish, capability, types, fixed, num_warps=1)
+    check(works._worked, capability, types, fixed, num_warps=4 if beside else 1)
 
 
 @pytest.mark.parametrize(
@@ -253,5 +265,18 @@ def test_heads_beside_products(capability: int, kind: str, cache: str, size: int
     )
     arguments = groups, "*fp32", "*i64", None, "i32"
     shape = Constants(((32, 32, True, False, 1),))
-    beside = ("i32", arguments), Constants(forms), shape
+    beside = "heads", ("i32", arguments), Constants(forms), shape
     products(capability, [kind], 1, 8, "", weighs="output", beside=beside)
+
+
+@pytest.mark.parametrize(
+    ("capability", "kind"), [(80, "Q4_K"), (90, "BF16"), (120, "Q8_0"), (90, "Q6_K")]
+)
+def test_routes_beside_products(capability: int, kind: str) -> None:
+    """Gemma4's: a dense part and the logits of 128 experts are a launch, the choice is beside the next."""
+    products(
+        capability, [kind, "F32"], 4, 8, "rms", "gelu_rounded", parts_of_rows=4096, summed=1, plain=True
+    )  # fmt: skip
+    tensors = "*fp32", None, "*fp32", None, "*i32", "*fp32", None
+    beside = "route", ("i32", (*tensors, STRIDE, "fp32")), Constants(()), ROUTE
+    products(capability, [kind], 4, 8, "", beside=beside)

@@ -14,7 +14,7 @@ if os.environ.get("TRITON_INTERPRET") != "1":
 import torch
 
 from aleator.cache.storage.layer import TYPES, HostLayer, LayerFormat
-from aleator.models.kernels import cells, heads
+from aleator.models.kernels import cells, heads, works
 from aleator.models.kernels.norms import RowNorm
 from aleator.models.kernels.rotation import RotationAngles, hadamard, rotate
 from aleator.models.triton_ops import TritonOps
@@ -50,7 +50,7 @@ def test_one_launch_is_several(keys: str, values: str, interleaved: bool, last: 
         heads.Heads(x.clone(), norm, rotates, cells.side(stored[0]) if stored else None)
         for x, norm, rotates, stored, _ in given
     ]
-    heads.finish(made, by, order, last)
+    works.launch(heads.finishing(made, by, order, last))
     for (x, norm, rotates, stored, rotation), own in zip(given, made, strict=True):
         for step in (1, 2, 3) if last else (2, 1, 3):
             if step == 1 and rotates:
@@ -80,7 +80,7 @@ def test_heads_of_parts(dim: int) -> None:
     keys = heads.heads_of([whole.transpose(0, 1).contiguous().transpose(0, 1)], None, True, None)
     assert queries.sources
     assert keys.sources
-    heads.finish([queries, keys], by, torch.arange(5), scales=scales)
+    works.launch(heads.finishing([queries, keys], by, torch.arange(5), scales=scales))
     expected = rotate(torch.cat((norm(first), shared), -1), by) * scales[:, None, None]
     assert queries.x.numpy().tobytes() == expected.numpy().tobytes()
     assert keys.x.numpy().tobytes() == rotate(whole.clone(), by).numpy().tobytes()
@@ -91,12 +91,12 @@ def test_heads_are_changed_in_place_unless_they_are_kept() -> None:
     before = x.clone()
     norm = RowNorm("rms", None, None, 1e-5)
     kept = [heads.heads_of([x], each, False, None, keep=True) for each in (norm, None)]
-    heads.finish(kept, None, torch.arange(5))
+    works.launch(heads.finishing(kept, None, torch.arange(5)))
     assert x.equal(before)
     assert kept[0].x.numpy().tobytes() == norm(before).numpy().tobytes()
     assert kept[1].x.equal(before)
     in_place = heads.heads_of([x], norm, False, None)
-    heads.finish([in_place], None, torch.arange(5))
+    works.launch(heads.finishing([in_place], None, torch.arange(5)))
     assert x.equal(kept[0].x)
 
 
@@ -114,7 +114,7 @@ def test_tokens_are_stored_where_they_are_to_be(kind: str, rotation: int, order:
     if kept.any():
         expected.write(np.array(order)[kept], x[kept])
     given = heads.Heads(torch.from_numpy(x), None, False, cells.side(layer))
-    heads.finish([given], None, torch.tensor(order))
+    works.launch(heads.finishing([given], None, torch.tensor(order)))
     assert layer.bytes.tobytes() == expected.bytes.tobytes()
 
 
@@ -127,7 +127,7 @@ def test_heads_are_normalised_each_by_itself(kind: str, dim: int, each: bool) ->
     weight, bias = (numbers(rng, *((3, dim) if each else (dim,))) for _ in "wb")
     norm = RowNorm(kind, weight, bias if kind == "layer" else None, 1e-5)
     expected = norm(x.clone())
-    heads.finish([heads.Heads(x, norm, False, None)], None, torch.arange(5))
+    works.launch(heads.finishing([heads.Heads(x, norm, False, None)], None, torch.arange(5)))
     assert x.numpy().tobytes() == expected.numpy().tobytes()
 
 
@@ -142,7 +142,7 @@ def test_heads_are_normalised_together(n: int, dim: int) -> None:
     rows = numbers(rng, 5, n * dim + 3)[:, 3:]
     before = rows.clone()
     made = heads.heads_of([rows.view(5, n, dim)], norm, True, None, together=True)
-    heads.finish([made], by, torch.arange(5))
+    works.launch(heads.finishing([made], by, torch.arange(5)))
     expected = rotate(norm(before).view(5, n, dim).clone(), by)
     assert made.x.numpy().tobytes() == expected.numpy().tobytes()
     assert rows.equal(before)

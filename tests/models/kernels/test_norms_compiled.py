@@ -18,7 +18,9 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia import compiler as nvidia
 from triton.compiler import ASTSource
 
-from aleator.models.kernels import norms, routing
+from aleator.models.kernels import norms, routing, works
+from aleator.models.kernels.floats import Constants
+from tests.models.kernels import test_fused_compiled as products
 
 TYPES = {"eps": "fp32", "scale": "fp32", "cap": "fp32", "TABLE": "*fp16", "CHOSEN": "*i32"}
 APPROXIMATE = ("ex2.approx", "div.full", "div.approx", "sqrt.approx", "rcp.approx", ".ftz")
@@ -66,11 +68,15 @@ def norm(capability: int, n: int, residual: bool, layer: bool) -> None:
 
 def route(capability: int, n: int, used: int, groups: int, scores: str) -> None:
     size = triton.next_power_of_2(n)
-    check(
-        routing._route, capability, {"num_warps": max(1, size // 512)}, N=n, N_USED=used, SIZE=size,
-        USED_SIZE=16, ROWS=1, N_GROUPS=groups, GROUPS_SIZE=groups, N_BEST=2, N_GROUPS_USED=4,
-        SCORES=scores, NORMALISED=True, SCALES=None, **({} if groups > 1 else {"BIAS": None}),
-    )  # fmt: skip
+    bias, none = "*fp32" if groups > 1 else None, Constants(())
+    tensors = "*fp32", bias, None, "*fp32", "*i32", "*fp32", "*fp32"
+    shape = n, used, size, 16, 1, groups, groups, 2, 4, scores, True
+    fixed = {
+        "KINDS": Constants((("route",),)), "FORMS": none, "SHAPE": Constants((shape,)), "BESIDE": none,
+        "BESIDE_SHAPE": none,
+    }  # fmt: skip
+    types = {"arguments": (*tensors, "i32", "fp32"), "beside": None}
+    products.check(works._worked, capability, types, fixed, num_warps=max(1, size // 512))
 
 
 @pytest.mark.parametrize(

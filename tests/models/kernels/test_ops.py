@@ -16,11 +16,11 @@ import torch
 
 from aleator.models import triton_ops, triton_stacks
 from aleator.models.config import ExpertsConfig
-from aleator.models.kernels import fused, norms, routing
+from aleator.models.kernels import fused, norms, routing, works
 from aleator.models.kernels.norms import RowNorm
 from aleator.models.kernels.product import product
 from aleator.models.layers.norms import as_it_is
-from aleator.models.layers.operands import Factors, Residual
+from aleator.models.layers.operands import Factors, Residual, Sum
 from aleator.models.layers.ops import TORCH
 from aleator.models.layers.parts import FeedForward
 from aleator.models.triton_ops import TritonOps
@@ -180,7 +180,7 @@ def test_mixtures(shared: bool, weighs_input: bool) -> None:
     mixed, routed = OPS.mixture(made, *chosen), OPS.router(made)
     x, norm = rows(FEW + 1, WIDE), RowNorm("rms", vector(WIDE, 2), None, 1e-6)
     residual, normed = rows(len(x), WIDE, 5), norm(x)
-    number, weight, _ = routing.route(
+    number, weight, _ = works.route(
         each(other.router, normed), config, other.choice_bias, other.scales
     )
 
@@ -201,7 +201,27 @@ def test_mixtures(shared: bool, weighs_input: bool) -> None:
             own = routed(x[:n], norm)
             assert own.chosen.tolist() == number[:n].tolist()
             same(own.weights, weight[:n])
-            same(mixed(x[:n], norm, own, Residual(residual[:n], 0.5, after)), expected[:n])
+            made_ = mixed(x[:n], norm, own, Residual(residual[:n], 0.5, after))
+            assert isinstance(made_, Sum) == (n <= FEW and after is norm)
+            same(OPS.summed(made_), expected[:n])
+
+
+@pytest.mark.parametrize("kinds", [("Q8_0",), ("F32", "BF16")])
+def test_sums_of_two_products(kinds: tuple[str, ...]) -> None:
+    """They are left to the next product, of few rows and matrices of one type each."""
+    listed = [linear(*kinds, n_out=WIDE // len(kinds), seed=i) for i in (0, 5)]
+    taken, residual, after = [rows(3, WIDE, i) for i in (2, 3)], rows(3, WIDE, 4), linear("Q8_0")
+    first, second = (each(of, x) for of, x in zip(listed, taken, strict=True))
+    total = (residual + first * 0.5) + second * 0.5
+    for n in COUNTS:
+        one, two = (Factors(m, x[:n]) for m, x in zip(listed, taken, strict=True))
+        made = OPS.both(one, two, Residual(residual[:n], 0.5))
+        same(OPS.summed(made), total[:n])
+        if isinstance(made, Sum):
+            x, y = OPS.sum_product(*made, after, NORM)
+            same(x, total[:n])
+            same(y, each(after, NORM(total[:n])))
+        assert isinstance(made, Sum) == (n <= FEW and len(kinds) == 1)
 
 
 @pytest.mark.parametrize("kinds", [("Q8_0",), ("F32",), ("Q8_0", "Q4_0"), ("Q8_0", "Q4_0", "F32")])

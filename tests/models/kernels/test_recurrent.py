@@ -17,7 +17,7 @@ from decoder_numerics import floats as reference
 from decoder_numerics.blocks import Floats, fused
 
 from aleator.cache.pools.recurrent_rows import RecurrentBatch, Run
-from aleator.models.kernels import norms, recurrent, recurrent_parts
+from aleator.models.kernels import norms, recurrent, recurrent_parts, works
 from aleator.models.kernels.recurrent_parts import PartNorm
 from aleator.models.kernels.runs import Runs, numbers_of
 
@@ -116,7 +116,7 @@ def test_chains_have_no_row_in_common() -> None:
 
 def convolve(*given: Any) -> torch.Tensor:
     y, work = recurrent_parts.convolving(*given)
-    recurrent_parts.convolve_alone(work)
+    works.launch(work)
     return y
 
 

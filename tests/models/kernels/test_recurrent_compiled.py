@@ -14,7 +14,7 @@ pytest.importorskip("triton")
 
 from triton.backends import compiler
 
-from aleator.models.kernels import recurrent, recurrent_parts
+from aleator.models.kernels import recurrent, recurrent_parts, works
 from aleator.models.kernels.floats import Constants
 from aleator.models.kernels.runs import Runs
 from tests.device.compiled import compiled, spills
@@ -132,5 +132,10 @@ def test_convolutions(capability: int, biased: bool, gated: bool, shape: tuple[A
         STRIDE,
         "i32",
     )
-    fixed = {"SHAPE": Constants((shape,))}
-    check(recurrent_parts._convolve, capability, {"arguments": arguments}, fixed, num_warps=4)
+    none = Constants(())
+    fixed = {
+        "KINDS": Constants((("convolution",),)), "FORMS": none, "SHAPE": Constants((shape,)), "BESIDE": none,
+        "BESIDE_SHAPE": none,
+    }  # fmt: skip
+    types = {"arguments": arguments, "beside": None}
+    check(works._worked, capability, types, fixed, num_warps=4)

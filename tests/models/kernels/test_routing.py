@@ -18,7 +18,7 @@ from decoder_numerics.floats import dot16, sigmoid
 
 from aleator import _native
 from aleator.models.config import ExpertsConfig, Scores
-from aleator.models.kernels import routing
+from aleator.models.kernels import routing, works
 
 SMALL = pytest.mark.usefixtures("small_programs")
 SCORES: list[Scores] = ["softmax", "sigmoid", "chosen softmax", "chosen sigmoid"]
@@ -54,7 +54,7 @@ def compare(
     logits: Floats, made: ExpertsConfig, bias: Floats | None = None, scales: Floats | None = None
 ) -> None:
     """Every row of the device's with native code's, and one with the reference's."""
-    chosen, weights, _ = routing.route(torch.from_numpy(logits), made, tensor(bias), tensor(scales))
+    chosen, weights, _ = works.route(torch.from_numpy(logits), made, tensor(bias), tensor(scales))
     theirs = native(logits, made, bias, scales)
     assert chosen.dtype == torch.int32
     assert chosen.tolist() == theirs[0].tolist()
@@ -109,13 +109,13 @@ def test_routes_of_columns_and_of_no_tokens() -> None:
     wide = np.random.default_rng(3).standard_normal((5, 40)).astype(np.float32)
     made = config(24, 6)
     of_shared = torch.from_numpy(wide)[:, 33]
-    chosen, weights, shared = routing.route(torch.from_numpy(wide)[:, 8:32], made, shared=of_shared)
+    chosen, weights, shared = works.route(torch.from_numpy(wide)[:, 8:32], made, shared=of_shared)
     assert shared is not None
     assert same(shared, sigmoid(wide[:, 33]))
     theirs = native(np.ascontiguousarray(wide[:, 8:32]), made)
     assert chosen.tolist() == theirs[0].tolist()
     assert same(weights, theirs[1])
-    assert routing.route(torch.empty(0, 24), made)[0].shape == (0, 6)
+    assert works.route(torch.empty(0, 24), made)[0].shape == (0, 6)
     assert routing.combine(torch.empty(0, 6, 9), torch.empty(0, 6)).shape == (0, 9)
 
 

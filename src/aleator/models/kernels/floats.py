@@ -45,13 +45,15 @@ class Constants:
 
 
 class Work(NamedTuple):
-    """What programs do that may be those of another launch: with forms finish heads, without convolve."""
+    """What programs do that may be those of another launch."""
 
+    kind: str  # "heads" are finished, "convolution", or "route" tokens to experts
     programs: int
-    count: int  # tokens whose heads are finished, or chains of runs to convolve
+    count: int  # tokens, or chains of runs to convolve
     arguments: tuple[Any, ...]
     forms: Constants  # of each group of heads
     shape: Constants  # of all
+    warps: int = 4  # of a launch of its own
 
 
 _LOG2_E = tl.constexpr(float(np.float32(1.44269504)))

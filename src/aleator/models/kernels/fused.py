@@ -6,6 +6,7 @@ again, into its own memory.  Programs are few; each takes several tiles of a mat
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -15,12 +16,12 @@ import triton.language as tl
 
 from aleator.models.kernels import norms
 from aleator.models.kernels.floats import EXACT, Constants, Work, sized
-from aleator.models.kernels.heads import finish_heads
 from aleator.models.kernels.planes import CHUNK, FORMS, Planes
 from aleator.models.kernels.product import FEW, TILE, forms_of, has_dp4a, words
 from aleator.models.kernels.product_sums import few_sums, finish, float_sums, places
 from aleator.models.kernels.ready import made_pairs, made_ready, parts_ready, prepared
-from aleator.models.kernels.recurrent_parts import PartNorm, convolved
+from aleator.models.kernels.recurrent_parts import PartNorm
+from aleator.models.kernels.works import worked
 
 _TYPES = 2  # matrices per launch: more would not fit into registers
 _ROWS_OF_TWO = 2  # the most rows per program of two matrices with blocks: more would not fit either
@@ -34,24 +35,27 @@ class Operand(NamedTuple):
 
     x: torch.Tensor
     norm: norms.RowNorm | None = None
-    parts: PartNorm | None = None
+    parts: Sequence[PartNorm] = ()  # one after the other, at most three
+    activation: str = ""  # of the product, see :func:`product_of_few`
+    gated: bool = False
 
     @property
     def arguments(self) -> tuple[Any, ...]:
         """For kernels: x, what is done to parts of it, weights of the norm, its eps, stride and width of x."""
-        parts, norm = self.parts, self.norm
+        norm = self.norm
         weights = (None, None, 0.0) if norm is None else (norm.weight, norm.bias, norm.eps)
-        before = None if parts is None else parts.arguments
+        before = tuple(of.arguments for of in self.parts) or None
         x = self.x if self.x.stride(1) == 1 else self.x.contiguous()
         return x, before, *weights, x.stride(0), x.shape[1]
 
     @property
     def constants(self) -> tuple[Any, ...]:
-        """Constants of kernels: the norm, its width and groups at once, and those of the parts."""
+        """Constants of kernels: activation, norm, its width and groups at once, and those of three parts."""
         n = self.x.shape[1]
         norm = ("", 0) if self.norm is None else (self.norm.kind, n)
-        parts = (0, False, "", 1, 1) if self.parts is None else self.parts.constants
-        return *norm, norms.groups_at_once(n), *parts
+        parts = [of.constants for of in self.parts] + [(0, False, "", 1, 1)] * 3
+        how = self.activation, self.gated, *norm, norms.groups_at_once(n)
+        return *how, *itertools.chain(*parts[:3])
 
 
 def product_of_few(
@@ -64,7 +68,7 @@ def product_of_few(
     scale: float = 1.0,
     chosen: torch.Tensor | None = None,
     times: torch.Tensor | None = None,
-    parts: PartNorm | None = None,
+    parts: Sequence[PartNorm] = (),
     out: torch.Tensor | None = None,
     beside: Work | None = None,
     second: Operand | None = None,
@@ -82,7 +86,7 @@ def product_of_few(
         scale: see there.
         chosen: int32 [T, n_used]: the first matrix is a stack; each row goes through these of its matrices.
         times: float32 [T, n_used], factors of the normalised row for each of them; None: 1.
-        parts: what is done to parts of x before all else; None: nothing.
+        parts: what is done to x before all else, see :class:`Operand`.
         out: where the result goes, whose rows are contiguous; None: a new tensor.
         beside: what further programs do meanwhile; None: nothing.
         second: what the second matrix takes; None: what the first one does.
@@ -90,8 +94,12 @@ def product_of_few(
     Returns:
         float32 [T, n_out]; half as wide if gated, n_used times as wide for a stack.
     """
-    n, sides = len(x), 2 if gated else 1
-    columns, slots = [m.n_out // sides for m in matrices], [1] * len(matrices)
+    n = len(x)
+    own = Operand(x, norm, parts, activation, gated)
+    operands = [own, second or own, *[own] * len(matrices)][: len(matrices)]
+    sides = [2 if of.gated else 1 for of in operands]
+    columns = [m.n_out // k for m, k in zip(matrices, sides, strict=True)]
+    slots = [1] * len(matrices)
     if chosen is not None:
         slots[0] = chosen.shape[1]
     each = list(zip(columns, slots, strict=True))
@@ -106,8 +114,6 @@ def product_of_few(
             to = out[:, sum(columns[:i]) : sum(columns[: i + _TYPES])]
             product_of_few(matrices[i : i + _TYPES], x, norm, out=to, **how)
         return out
-    own = Operand(x, norm, parts)
-    operands = [own, second or own][: len(matrices)]
     floats = all(m.block == 1 for m in matrices)
     rows = 1 if chosen is not None else rows_at_once(n, [m.block for m in matrices])
     widest = max(m.n_out for m in matrices)
@@ -115,7 +121,8 @@ def product_of_few(
     width = sized(min(triton.next_power_of_2(widest), 512), width)
     n_in = max(m.n_in for m in matrices)
     length = max(min(triton.next_power_of_2(n_in // 32), 512 // width), 8)
-    tiles, tall = [triton.cdiv(c * sides, width) for c in columns], triton.cdiv(n, rows)
+    tiles = [triton.cdiv(c * k, width) for c, k in zip(columns, sides, strict=True)]
+    tall = triton.cdiv(n, rows)
     at_all = sum(count * k for count, k in zip(tiles, slots, strict=True))
     repeat = triton.cdiv(at_all * tall, PROGRAMS)
     programs = [triton.cdiv(count, repeat) for count in tiles]
@@ -132,17 +139,17 @@ def product_of_few(
     if any(m.block == 1 for m in matrices) and normed:
         sums = max(sums, rows * n_in)  # normalised rows
     sums = max(sums, rows * pair_words(matrices))
-    kinds = [of.parts.kind for of in operands if of.parts is not None]
-    size = ints + sums + (rows * n_in if kinds else 0)
+    kinds = [activation, *(part.kind for of in operands for part in of.parts)]
+    size = ints + sums + (rows * n_in if any(of.parts for of in operands) else 0)
     room = torch.empty((first * tall, size), dtype=torch.int32, device=x.device)
     others = 0 if beside is None else triton.cdiv(beside.programs, tall)
     fused_product[(tall, first + others)](
-        tuple(listed), norms.gelu_table(x.device) if "gelu_rounded" in (activation, *kinds) else None,
+        tuple(listed), norms.gelu_table(x.device) if "gelu_rounded" in kinds else None,
         residual, chosen, times, out, room, room.view(torch.float32),
         None if beside is None else (first, beside.arguments), 0 if beside is None else beside.count,
         n, out.stride(0), 0 if residual is None else residual.stride(0), scale, size, ints, ints + sums,
         FORMS=forms_of(matrices, rows), GIVEN=Constants(tuple(of.constants for of in operands)),
-        ACTIVATION=activation, GATED=gated, NATIVE=has_dp4a(x), T=rows, R=width, G=length,
+        NATIVE=has_dp4a(x), T=rows, R=width, G=length, WORK="" if beside is None else beside.kind,
         BESIDE=Constants(()) if beside is None else beside.forms,
         SHAPE=Constants(()) if beside is None else beside.shape, maxnreg=norms.REGISTERS, **EXACT,
     )  # fmt: skip
@@ -170,8 +177,8 @@ def pair_words(matrices: Sequence[Planes]) -> int:
 def _of_matrix(
     part, table, residual, chosen, times, out, room, float_room, n_tokens, out_stride, residual_stride, factor,
     ints, ready,
-    FORMS: tl.constexpr, GIVEN: tl.constexpr, P: tl.constexpr, ACTIVATION: tl.constexpr,
-    GATED: tl.constexpr, NATIVE: tl.constexpr, T: tl.constexpr, R: tl.constexpr, G: tl.constexpr,
+    FORMS: tl.constexpr, GIVEN: tl.constexpr, P: tl.constexpr, NATIVE: tl.constexpr, T: tl.constexpr,
+    R: tl.constexpr, G: tl.constexpr,
 ):  # fmt: skip
     """T rows of an operand times every nth tile of R rows of a matrix; if gated, half of the rows are gates.
 
@@ -179,8 +186,10 @@ def _of_matrix(
     """
     low, high, d, m, scale, least, bias, n_out, chunks, column, first, programs, slots, given = part
     x, before, weight, shift, eps, x_stride, n_in = given
-    OF: tl.constexpr = 8 * P
-    NORM: tl.constexpr = GIVEN[OF]
+    OF: tl.constexpr = 20 * P
+    ACTIVATION: tl.constexpr = GIVEN[OF]
+    GATED: tl.constexpr = GIVEN[OF + 1]
+    NORM: tl.constexpr = GIVEN[OF + 2]
     AT: tl.constexpr = 9 * P
     TABLE: tl.constexpr = FORMS[AT + 3]
     BLOCK: tl.constexpr = FORMS[AT + 7]
@@ -204,19 +213,23 @@ def _of_matrix(
             low += e.to(tl.int64) * n_out * chunks * 128
     begins, taken, last = tl.program_id(0) * T, t, n_tokens - 1  # rows of x
     if before is not None:
-        parts_ready(
-            x, before[0], before[1], table, before[2], before[3], before[4], float_room + ready, begins, last,
-            x_stride, n_in, before[5], before[6], before[7], before[8], before[9],
-            GIVEN[OF + 3], GIVEN[OF + 4], GIVEN[OF + 5], GIVEN[OF + 6], GIVEN[OF + 7], T,
-        )  # fmt: skip
-        tl.debug_barrier()
-        x, x_stride = float_room + ready, n_in
+        made = None
+        for s in tl.static_range(len(before)):
+            if s > 0:
+                x, x_stride = before[s][10], before[s][11]
+            parts_ready(
+                x, made, before[s], table, float_room + ready, begins, last, x_stride, n_in,
+                GIVEN, OF + 5 * s + 5, T,
+            )  # fmt: skip
+            tl.debug_barrier()
+            made = float_room + ready
+        x, x_stride = made, n_in
         begins, taken, last = 0, tl.arange(0, T).to(tl.int64), T
     mean, by = 0.0, 1.0
     if NORM != "":
         rows = x + taken[:, None] * x_stride
         all = (t_ >= 0)[:, None]
-        mean, by = norms.moments(rows, all, eps, GIVEN[OF + 1], T, GIVEN[OF + 2], NORM == "layer")
+        mean, by = norms.moments(rows, all, eps, GIVEN[OF + 3], T, GIVEN[OF + 4], NORM == "layer")
     if BLOCK > 1:
         runs = n_in // 32
         blocks = n_in // BLOCK
@@ -276,9 +289,8 @@ def _of_matrix(
 def fused_product(
     parts, table, residual, chosen, times, out, room, float_room, beside, n_beside, n_tokens, out_stride,
     residual_stride, factor, size, ints, ready,
-    FORMS: tl.constexpr, GIVEN: tl.constexpr, ACTIVATION: tl.constexpr, GATED: tl.constexpr,
-    NATIVE: tl.constexpr, T: tl.constexpr, R: tl.constexpr, G: tl.constexpr, BESIDE: tl.constexpr,
-    SHAPE: tl.constexpr,
+    FORMS: tl.constexpr, GIVEN: tl.constexpr, NATIVE: tl.constexpr, T: tl.constexpr, R: tl.constexpr,
+    G: tl.constexpr, WORK: tl.constexpr, BESIDE: tl.constexpr, SHAPE: tl.constexpr,
 ):  # fmt: skip
     """Every program takes one of the matrices, see ``_of_matrix``.
 
@@ -296,13 +308,10 @@ def fused_product(
             _of_matrix(
                 parts[p], table, residual, chosen if p == 0 else None, times if p == 0 else None, out,
                 room + mine, float_room + mine, n_tokens, out_stride, residual_stride, factor, ints, ready,
-                FORMS, GIVEN, p, ACTIVATION, GATED, NATIVE, T, R, G,
+                FORMS, GIVEN, p, NATIVE, T, R, G,
             )  # fmt: skip
     if beside is not None:
         further = number - beside[0]
         if further >= 0:
             at = further * tl.num_programs(0) + tl.program_id(0)
-            if len(BESIDE) > 0:
-                finish_heads(beside[1], n_beside, at, BESIDE, SHAPE)
-            else:
-                convolved(beside[1], n_beside, at, SHAPE)
+            worked(beside[1], n_beside, at, WORK, BESIDE, SHAPE)

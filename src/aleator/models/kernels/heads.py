@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from aleator.models.kernels.cells import Side, stored
-from aleator.models.kernels.floats import EXACT, Constants, Work, sized
+from aleator.models.kernels.floats import Constants, Work, sized
 from aleator.models.kernels.norms import RowNorm, groups_at_once, moments, scaled
 from aleator.models.kernels.rotation import (
     RotationAngles,
@@ -69,21 +69,6 @@ def heads_of(
     return Heads(x, norm, rotates, to, sources, normed)
 
 
-def finish(
-    groups: list[Heads],
-    angles: RotationAngles | None,
-    cells: torch.Tensor,
-    norm_last: bool = False,
-    scales: torch.Tensor | None = None,
-) -> None:
-    """Normalise heads, rotate and store them, as :func:`finishing` says."""
-    made = finishing(groups, angles, cells, norm_last, scales)
-    if made is not None:
-        _finish[(made.programs,)](
-            made.arguments, made.count, FORMS=made.forms, SHAPE=made.shape, num_warps=1, **EXACT
-        )
-
-
 def finishing(
     groups: list[Heads],
     angles: RotationAngles | None,
@@ -138,12 +123,8 @@ def finishing(
     )  # fmt: skip
     wide = triton.next_power_of_2(max(pairs, 1))
     shape = pairs, wide, angles is not None and angles.interleaved, norm_last, block
-    return Work(first, len(groups[0].x), arguments, Constants(tuple(forms)), Constants((shape,)))
-
-
-@triton.jit(do_not_specialize=["n_tokens"])
-def _finish(arguments, n_tokens, FORMS: tl.constexpr, SHAPE: tl.constexpr):
-    finish_heads(arguments, n_tokens, tl.program_id(0), FORMS, SHAPE)
+    given = arguments, Constants(tuple(forms)), Constants((shape,))
+    return Work("heads", first, len(groups[0].x), *given, warps=1)
 
 
 @triton.jit

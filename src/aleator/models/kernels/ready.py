@@ -83,16 +83,21 @@ def _ready(
 
 @triton.jit
 def parts_ready(
-    x, weight, gate, table, residual, whole, kept, out, first, last, x_stride, n_in, eps, gate_stride,
-    gate_part, residual_stride, factor,
-    SIZE: tl.constexpr, WHOLE: tl.constexpr, KIND: tl.constexpr, WIDE: tl.constexpr, AHEAD: tl.constexpr,
-    T: tl.constexpr,
+    x, made, step, table, out, first, last, x_stride, n_in,
+    GIVEN: tl.constexpr, AT: tl.constexpr, T: tl.constexpr,
 ):  # fmt: skip
-    """T rows of x in parts of SIZE, from row ``first`` on: ``out`` float32 [T, n_in]; the last row repeats.
+    """T rows of x in parts, from row ``first`` on: ``out`` float32 [T, n_in]; the last row repeats.
 
-    See :class:`~aleator.models.kernels.recurrent_parts.PartNorm`; WHOLE: each part has weights of its own.
-    The first program of a row writes to ``kept``.
+    ``step`` and GIVEN, from AT on, are of a :class:`~aleator.models.kernels.recurrent_parts.PartNorm`.  The
+    first program of a row writes to ``kept``.  ``made``, the same as ``out``, is what was made before: the
+    residual, or without ``x`` what is taken.
     """
+    weight, gate, residual, whole, kept, eps, gate_row, gate_part, residual_row, factor, _, _ = step
+    SIZE: tl.constexpr = GIVEN[AT]
+    WHOLE: tl.constexpr = GIVEN[AT + 1]
+    KIND: tl.constexpr = GIVEN[AT + 2]
+    WIDE: tl.constexpr = GIVEN[AT + 3]
+    AHEAD: tl.constexpr = GIVEN[AT + 4]
     ROWS: tl.constexpr = 1024 // WIDE
     parts = n_in // SIZE
     for begin in range(0, T * parts, ROWS):
@@ -100,9 +105,15 @@ def parts_ready(
         there = number < T * parts
         i, part = number // parts, number % parts
         token = tl.minimum(first + i, last).to(tl.int64)
-        rows, by = x + token * x_stride + part * SIZE, 1.0
+        mine, by = i * n_in + part * SIZE, 1.0
+        if x is None:
+            rows = made + mine
+        else:
+            rows = x + token * x_stride + part * SIZE
         if weight is not None:
             by = moments(rows, there, eps, SIZE, ROWS, AHEAD, False)[1]
+            if x is None:
+                tl.debug_barrier()  # what was made is read by other threads, and then written over
         for start in range(0, SIZE, WIDE):
             column = start + tl.arange(0, WIDE)[None, :]
             inside = there & (column < SIZE)
@@ -111,17 +122,21 @@ def parts_ready(
                 own = part * SIZE + column if WHOLE else part * 0 + column
                 value = scaled(value, weight, None, 0.0, by, own, inside, "rms")
             if gate is not None:
-                z = tl.load(gate + token * gate_stride + part * gate_part + column, mask=inside)
+                z = tl.load(gate + token * gate_row + part * gate_part + column, mask=inside)
                 if KIND == "sigmoid":
                     value = tl.div_rn(value, 1.0 + exponential(-z))
                 else:
                     value = activated(z, value, table, inside, KIND)
-            if residual is not None:
-                at = token * residual_stride + part * SIZE + column
-                value = tl.load(residual + at, mask=inside) + value * factor
+            if residual is not None or (made is not None and x is not None):
+                if residual is not None:
+                    added = residual + (token * residual_row + part * SIZE + column)
+                else:
+                    added = made + (mine + column)
+                value = tl.load(added, mask=inside) + value * factor
                 if whole is not None:
                     value = value * tl.load(whole)
-                if tl.program_id(1) == 0:
-                    to = kept + token * n_in + part * SIZE + column
-                    tl.store(to, value, mask=inside & (first + i <= last))
-            tl.store(out + i * n_in + part * SIZE + column, value, mask=inside)
+                if kept is not None:
+                    if tl.program_id(1) == 0:
+                        to = kept + token * n_in + part * SIZE + column
+                        tl.store(to, value, mask=inside & (first + i <= last))
+            tl.store(out + mine + column, value, mask=inside)

@@ -51,12 +51,8 @@ def convolving(
     arguments = x, weight, bias, kept, y, runs, gates, x.stride(0), n
     shape = Constants(((width, activated, tokens, channels, slots),))
     chains = len(runs.sources)
-    return y, Work(triton.cdiv(n, channels) * chains, chains, arguments, Constants(()), shape)
-
-
-def convolve_alone(work: Work) -> None:
-    """Launch what :func:`convolving` has made."""
-    _convolve[(work.programs,)](work.arguments, work.count, SHAPE=work.shape, num_warps=4, **EXACT)
+    programs = triton.cdiv(n, channels) * chains
+    return y, Work("convolution", programs, chains, arguments, Constants(()), shape)
 
 
 @triton.jit
@@ -72,11 +68,6 @@ def _values(
     slot = at - first + BEFORE
     kept = tl.load(history + channel * BEFORE + slot, mask=old & inside)
     return tl.where(old, kept, value)
-
-
-@triton.jit(do_not_specialize=["n_chains"])
-def _convolve(arguments, n_chains, SHAPE: tl.constexpr):
-    convolved(arguments, n_chains, tl.program_id(0), SHAPE)
 
 
 @triton.jit
@@ -265,6 +256,9 @@ class PartNorm:
     scale: float = 1.0
     whole: Tensor | None = None  # float32 [1]; None: 1
     kept: Tensor | None = None  # where this sum is written to, float32 [T, n], contiguous
+    # After another one: what is taken, float32 [T, n], whose rows are contiguous, and the other's result is the
+    # residual; None: that result is taken
+    takes: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
         """Rows float32 [T, parts * size], in one launch."""
@@ -278,11 +272,12 @@ class PartNorm:
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """For kernels: tensors, eps, how far gates of rows and of parts, and residuals, are apart, scale."""
+        """For kernels: tensors, eps, how far rows of gates, their parts and residuals are apart, scale."""
         apart = (0, 0) if self.gate is None else self.gate.stride()[:2]
         stride = 0 if self.residual is None else self.residual.stride(0)
         tensors = self.weight, self.gate, self.residual, self.whole, self.kept
-        return *tensors, self.eps, *apart, stride, self.scale
+        taken = (None, 0) if self.takes is None else (self.takes, self.takes.stride(0))
+        return *tensors, self.eps, *apart, stride, self.scale, *taken
 
     @property
     def constants(self) -> tuple[Any, ...]:

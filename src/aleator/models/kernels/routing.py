@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from aleator.models.kernels.floats import EXACT, exponential, sigmoid, sized, tree
+from aleator.models.kernels.floats import EXACT, Constants, Work, exponential, sigmoid, sized, tree
 from aleator.models.kernels.norms import REGISTERS, dot16, groups_at_once, rows_at_once
 
 if TYPE_CHECKING:
@@ -91,17 +91,20 @@ def _in_best_groups(
     return tl.where(kept == 1, ranks, _TAKEN)
 
 
-@triton.jit(do_not_specialize=["n_rows", "scale"])
-def _route(
-    LOGITS, BIAS, SCALES, SHARED, CHOSEN, WEIGHTS, SHARED_WEIGHT, n_rows, stride, scale,
-    N: tl.constexpr, N_USED: tl.constexpr, SIZE: tl.constexpr, USED_SIZE: tl.constexpr, ROWS: tl.constexpr,
-    N_GROUPS: tl.constexpr, GROUPS_SIZE: tl.constexpr, N_BEST: tl.constexpr, N_GROUPS_USED: tl.constexpr,
-    SCORES: tl.constexpr, NORMALISED: tl.constexpr,
-):  # fmt: skip
-    """The N_USED experts of each row of logits, best first, and their weights; and the sigmoid of SHARED,
-    whose rows are as far apart.
+@triton.jit
+def routed(arguments, n_rows, program, SHAPE: tl.constexpr):
+    """Program ``program`` of :func:`routing`: the experts of some rows of logits, best first, their weights,
+    and the sigmoid of SHARED, whose rows are as far apart.
     """
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    LOGITS, BIAS, SCALES, SHARED, CHOSEN, WEIGHTS, SHARED_WEIGHT, stride, scale = arguments
+    N: tl.constexpr = SHAPE[0]
+    N_USED: tl.constexpr = SHAPE[1]
+    SIZE: tl.constexpr = SHAPE[2]
+    USED_SIZE: tl.constexpr = SHAPE[3]
+    ROWS: tl.constexpr = SHAPE[4]
+    N_GROUPS: tl.constexpr = SHAPE[5]
+    SCORES: tl.constexpr = SHAPE[9]
+    row = program.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     there = row < n_rows
     number = tl.arange(0, SIZE)[None, :]
     inside = tl.broadcast_to(number < N, (ROWS, SIZE))
@@ -116,7 +119,7 @@ def _route(
     ranks = _ranks(keys, number, inside)
     if N_GROUPS > 1:
         ranks = _in_best_groups(
-            ranks, number, ROWS, SIZE, N // N_GROUPS, N_GROUPS, GROUPS_SIZE, N_BEST, N_GROUPS_USED
+            ranks, number, ROWS, SIZE, N // N_GROUPS, N_GROUPS, SHAPE[6], SHAPE[7], SHAPE[8]
         )
     place = tl.arange(0, USED_SIZE)[None, :]
     used = tl.broadcast_to(place < N_USED, (ROWS, USED_SIZE))
@@ -133,7 +136,7 @@ def _route(
         weights = _softmax(weights, used, ROWS, USED_SIZE)
     elif SCORES == "chosen sigmoid":
         weights = sigmoid(weights)
-    if NORMALISED:
+    if SHAPE[10]:
         total = _total16(tl.where(used, weights, 0.0), ROWS, USED_SIZE)
         total = tl.where(total < LEAST_SUM, LEAST_SUM, total)
         weights = tl.div_rn(weights, tl.broadcast_to(total, (ROWS, USED_SIZE)))
@@ -148,14 +151,19 @@ def _route(
         tl.store(SHARED_WEIGHT + row, of_shared, mask=there)
 
 
-def route(
+Route = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
+
+
+def routing(
     logits: torch.Tensor,
     config: ExpertsConfig,
     choice_bias: torch.Tensor | None = None,
     scales: torch.Tensor | None = None,
     shared: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Experts int32 [T, n_used] and their weights, see :func:`~aleator.models.layers.routing.route`.
+) -> tuple[Route, Work]:
+    """The result, and what is to be launched to make it.
+
+    Experts int32 [T, n_used] and their weights, see :func:`~aleator.models.layers.routing.route`.
 
     NaN counts as -inf.  ``scales`` [experts] multiply the weights; the third result is the sigmoids of
     ``shared`` [T], whose rows are as far apart as those of ``logits``.
@@ -166,20 +174,17 @@ def route(
     shared_weight = (
         None if shared is None else torch.empty(n_rows, dtype=torch.float32, device=logits.device)
     )
-    if n_rows == 0:
-        return chosen, weights, shared_weight
     size = max(triton.next_power_of_2(n), 16)
     at_once = rows_at_once(n_rows, 1)
-    _route[(triton.cdiv(n_rows, at_once),)](
-        logits, choice_bias, scales, shared, chosen, weights, shared_weight, n_rows, logits.stride(0),
-        config.scale,
-        N=n, N_USED=config.n_used, SIZE=size, ROWS=at_once,
-        USED_SIZE=max(triton.next_power_of_2(config.n_used), 16),
-        N_GROUPS=config.n_groups, GROUPS_SIZE=triton.next_power_of_2(config.n_groups),
-        N_BEST=config.n_group_best, N_GROUPS_USED=config.n_groups_used,
-        SCORES=config.scores, NORMALISED=config.normalised, num_warps=max(1, size // 512), **EXACT,
+    shape = (
+        n, config.n_used, size, max(triton.next_power_of_2(config.n_used), 16), at_once, config.n_groups,
+        triton.next_power_of_2(config.n_groups), config.n_group_best, config.n_groups_used, config.scores,
+        config.normalised,
     )  # fmt: skip
-    return chosen, weights, shared_weight
+    tensors = logits, choice_bias, scales, shared, chosen, weights, shared_weight
+    arguments, programs = (*tensors, logits.stride(0), config.scale), triton.cdiv(n_rows, at_once)
+    given = arguments, Constants(()), Constants((shape,)), max(1, size // 512)
+    return (chosen, weights, shared_weight), Work("route", programs, n_rows, *given)
 
 
 @triton.jit(do_not_specialize=["n_rows"])

@@ -9,13 +9,13 @@ from torch import Tensor
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import Norm, as_it_is
-from aleator.models.layers.operands import Activations, Residual
+from aleator.models.layers.operands import Activations, Residual, Routed
 from aleator.models.layers.ops import TorchOps
 from aleator.models.layers.parts import FeedForward, Mixture
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.recurrent_parts import FeedForwardAlone
 
-Part = Callable[[Tensor, Norm, Residual], Tensor]
+Part = Callable[[Tensor, Norm, Residual], Activations]
 """x [T, n_embd], its norm, and what the result is added to -> [T, n_embd]."""
 Parts = FeedForward[Linear] | Mixture[Linear, Tensor]
 
@@ -47,11 +47,14 @@ class Dense:
         inner = ops.product(parts.gate_up, x, norm, parts.gate, parts.gated)
         return ops.product(parts.down, inner, residual=residual)
 
-    def after(self, y: Tensor, residual: Residual, norm: Norm) -> tuple[Tensor, Tensor]:
-        """The sum that ``y`` makes with ``residual``, and the part of it."""
+    def after(self, y: Activations, residual: Residual, norm: Norm, then: Residual) -> Activations:
+        """The part of the sum that ``y`` makes with ``residual``; ``then`` is how it is added to that sum."""
         parts, ops = self.parts, self.ops
         x, inner = ops.sum_product(y, residual, parts.gate_up, norm, parts.gate, parts.gated)
-        return x, ops.product(parts.down, inner)
+        then = then._replace(x=x)
+        if then.norm is as_it_is:
+            return ops.product(parts.down, inner, residual=then)
+        return ops.left(ops.product(parts.down, inner), then)
 
 
 class Experts:
@@ -67,7 +70,7 @@ class Experts:
         down = ops.chosen([expert.down for expert in parts.experts])
         self.route, self.mixed = ops.router(parts), ops.mixture(parts, gate_up, down)
 
-    def __call__(self, x: Tensor, norm: Norm, residual: Residual) -> Tensor:
+    def __call__(self, x: Tensor, norm: Norm, residual: Residual) -> Activations:
         """See :data:`Part`."""
         return self.mixed(x, norm, self.route(x, norm), residual)
 
@@ -81,7 +84,7 @@ class DenseAndExperts:
     def __init__(self, parts: Mixture[Linear, Tensor], ops: TorchOps, eps: float) -> None:
         if parts.dense is None or parts.norms is None:
             raise TypeError("a mixture without a dense part beside it")
-        self.ops = ops
+        self.ops, self.parts = ops, parts
         self.dense, self.experts = Dense(parts.dense, ops), Experts(parts, ops)
         norms = parts.norms
         self.router_norm = ops.norm("rms", norms.router, eps)
@@ -89,19 +92,20 @@ class DenseAndExperts:
         self.dense_post_norm = ops.norm("rms", norms.dense_post, eps)
         self.expert_post_norm = ops.norm("rms", norms.expert_post, eps)
 
-    def __call__(self, x: Tensor, norm: Norm, residual: Residual) -> Tensor:
+    def __call__(self, x: Tensor, norm: Norm, residual: Residual) -> Activations:
         """See :data:`Part`; the norm is the dense part's."""
-        return self.ops.add(self._with_experts(x, self.dense(x, norm)), residual)
-
-    def after(self, y: Tensor, residual: Residual, norm: Norm) -> tuple[Tensor, Tensor]:
-        """The sum that ``y`` makes with ``residual``, and the part of it."""
-        x, dense = self.dense.after(y, residual, norm)
-        return x, self._with_experts(x, dense)
-
-    def _with_experts(self, x: Tensor, dense: Tensor) -> Tensor:
-        """The sum of the dense part of ``x`` and the experts, after the norm of each."""
         routed = self.experts.route(x, self.router_norm)
-        beside = Residual(self.dense_post_norm(dense), norm=self.expert_post_norm)
+        return self.ops.left(self._both(x, self.dense(x, norm), routed), residual)
+
+    def after(self, y: Activations, residual: Residual, norm: Norm, then: Residual) -> Activations:
+        """See :meth:`Dense.after`."""
+        norms, of = (norm, self.router_norm), (self.parts, self.dense.parts)
+        made = self.ops.dense_and_route(y, residual, *of, norms, self.experts.route)
+        return self.ops.left(self._both(*made), then._replace(x=made[0]))
+
+    def _both(self, x: Tensor, dense: Tensor, routed: Routed) -> Activations:
+        """The sum of the dense part of ``x`` and the experts, after the norm of each."""
+        beside = Residual(dense, norm=self.expert_post_norm, own=self.dense_post_norm)
         return self.experts.mixed(x, self.expert_norm, routed, beside)
 
 
@@ -112,11 +116,13 @@ class FeedForwardAfterState:
         config = weights.config
         self.norm = weights.ops.norm("rms", weight, config.rms_eps)
         self.ffn = None if parts is None else feed_forward(parts, weights.ops, config.rms_eps)
-        self.residual_scale = config.residual_scale
+        self.residual_scale, self.ops = config.residual_scale, weights.ops
 
     def __call__(self, x: Tensor) -> Tensor:
         """[T, n_embd] -> [T, n_embd]."""
-        return x if self.ffn is None else self.ffn(x, self.norm, Residual(x, self.residual_scale))
+        if self.ffn is None:
+            return x
+        return self.ops.summed(self.ffn(x, self.norm, Residual(x, self.residual_scale)))
 
 
 class FeedForwardLayer:

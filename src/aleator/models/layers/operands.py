@@ -38,12 +38,15 @@ class Residual(NamedTuple):
     scale: float = 1.0  # the last factor of the product
     norm: Norm = as_it_is  # applied before the factor
     whole: torch.Tensor | None = None  # the factor of the sum, [1], only after a norm; None: 1
+    own: Norm = as_it_is  # applied to x
+    # [T, n_out], without a norm: ``first * scale`` is added to x first; None: nothing is
+    first: torch.Tensor | None = None
 
 
 class Sum(NamedTuple):
     """What a sum is made from, for the next product to make it."""
 
-    y: torch.Tensor
+    y: Activations
     residual: Residual
 
 
@@ -87,5 +90,5 @@ EachHead = Callable[[torch.Tensor], torch.Tensor]
 """A product of each head of x [T, H, n_in] with its own matrix, [T, H, n_out]."""
 Router = Callable[[torch.Tensor, Norm], Routed]
 """x [T, n_embd] and its norm -> its experts."""
-Mixed = Callable[[torch.Tensor, Norm, Routed, Residual], torch.Tensor]
+Mixed = Callable[[torch.Tensor, Norm, Routed, Residual], Activations]
 """x [T, n_embd], its norm and its experts -> the experts' results, added as the last argument says."""

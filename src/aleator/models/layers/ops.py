@@ -37,7 +37,7 @@ from aleator.models.layers.scans import Deltas, Scanned
 if TYPE_CHECKING:
     from aleator.models.config import ExpertsConfig
     from aleator.models.layers.linear import Linear
-    from aleator.models.layers.parts import Mixture
+    from aleator.models.layers.parts import FeedForward, Mixture
     from aleator.models.layers.passes import Pass
     from aleator.models.layers.recurrent_parts import DeltaNet, Stateful, StateSpace
 
@@ -74,7 +74,7 @@ class TorchOps:
 
     def sum_product(
         self,
-        y: Tensor,
+        y: Activations,
         residual: Residual,
         matrix: Linear,
         norm: Norm,
@@ -91,7 +91,7 @@ class TorchOps:
             return self.sum_product(*x, matrix, norm)
         return x, self.product(matrix, x, norm)
 
-    def left(self, y: Tensor, residual: Residual) -> Activations:
+    def left(self, y: Activations, residual: Residual) -> Activations:
         """What ``y`` makes with ``residual`` at the end of a layer, made or not."""
         return self.add(y, residual)
 
@@ -119,10 +119,18 @@ class TorchOps:
         half = y.shape[-1] // 2
         return self.activate(gate, y[..., :half], y[..., half:])
 
-    def add(self, y: Tensor, residual: Residual) -> Tensor:
+    def both(self, first: Factors, second: Factors, residual: Residual) -> Activations:
+        """``residual`` with the first :meth:`product`, and that sum with the second, made or not."""
+        x = self.product(*first, residual=residual)
+        return self.product(*second, residual=residual._replace(x=x))
+
+    def add(self, y: Activations, residual: Residual) -> Tensor:
         """``(x + norm(y) * scale) * whole``."""
-        y, whole = residual.norm(y), residual.whole
-        y = residual.x + (y if residual.scale == 1.0 else y * residual.scale)
+        x, scale, norm, whole, own, first = residual
+        if first is not None:
+            x = self.add(first, Residual(x, scale))
+        y = norm(self.summed(y))
+        y = own(x) + (y if scale == 1.0 else y * scale)
         return y if whole is None else y * whole.to(y)
 
     def norm(self, kind: str, weight: Tensor | None, eps: float) -> Norm:
@@ -287,11 +295,27 @@ class TorchOps:
         chosen, weights = route(logits.float(), config, choice_bias)
         return chosen, weights if scales is None else weights * scales[chosen]
 
+    def dense_and_route(
+        self,
+        y: Activations,
+        residual: Residual,
+        parts: Mixture[Linear, Tensor],
+        dense: FeedForward[Linear],
+        norms: tuple[Norm, Norm],
+        router: Router,
+    ) -> tuple[Tensor, Tensor, Routed]:
+        """What ``y`` makes with ``residual``, the dense part of that, and its experts.
+
+        ``norms``: of what the dense part and the router take.
+        """
+        x, inner = self.sum_product(y, residual, dense.gate_up, norms[0], dense.gate, dense.gated)
+        return x, self.product(dense.down, inner), router(x, norms[1])
+
     def mixture(self, parts: Mixture[Linear, Tensor], gate_up: Chosen, down: Chosen) -> Mixed:
         """A function that computes and adds a mixture's experts; ``gate_up`` and ``down`` have all matrices."""
         shared = parts.shared
 
-        def mixed(x: Tensor, norm: Norm, routed: Routed, residual: Residual) -> Tensor:
+        def mixed(x: Tensor, norm: Norm, routed: Routed, residual: Residual) -> Activations:
             x, chosen, weights = norm(x), routed.chosen, routed.weights.to(x)
             taken, of_shared, own = x[:, None].expand(-1, chosen.shape[1], -1), None, None
             if parts.config.weighs_input:
@@ -303,7 +327,7 @@ class TorchOps:
             if shared is not None:
                 inner = self.product(shared.gate_up, x, gate=shared.gate, gated=shared.gated)
                 of_shared = self.product(shared.down, inner)
-            return self.add(self.combine(given, own, of_shared, routed.shared), residual)
+            return self.left(self.combine(given, own, of_shared, routed.shared), residual)
 
         return mixed
 
@@ -340,6 +364,17 @@ class TorchOps:
         x = x if gates is None else gates[0] * x
         y = scans.convolve(x, *of, batch.states, parts.index, activated)
         return y if gates is None else gates[1] * y
+
+    def finish_and_convolve(
+        self,
+        heads: tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]],
+        how: Attending,
+        batch: Pass,
+        x: Tensor,
+        parts: Stateful[Linear, Tensor],
+    ) -> tuple[Tensor, Tensor]:
+        """The results of :meth:`finish` and of :meth:`convolve`."""
+        return self.finish(*heads, how, batch), self.convolve(x, parts, batch)
 
     def convolve_and_each(
         self, x: Tensor, parts: Stateful[Linear, Tensor], batch: Pass, listed: Sequence[Factors]

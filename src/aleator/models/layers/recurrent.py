@@ -82,29 +82,33 @@ class HeadSpaceLayer(StatefulLayer[recurrent_parts.HeadSpace[Linear, torch.Tenso
 
     def __call__(self, x: Activations, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         x = self.ops.summed(x)
-        y = self.scanned(self.ops.product(self.parts.project, x, self.norm), batch)
+        gate, values, steps = self.split(self.ops.product(self.parts.project, x, self.norm))
+        y = self.scanned(gate, self.ops.convolve(values, self.parts, batch), steps, batch)
         residual = Residual(_rows(x, rows), self.residual_scale)
-        return self.following(self.projected(_rows(y, rows), residual))
+        y = self.ops.product(*self.factors(_rows(y, rows)), residual=residual)
+        return self.following(y)
 
-    def scanned(self, projected: torch.Tensor, batch: Pass) -> torch.Tensor:
-        """The scan [T, inner] of what the first product gives."""
-        ssm, parts, ops = self.parts.ssm, self.parts, self.ops
-        inner, n = ssm.d_inner, ssm.groups * ssm.d_state
-        gate, values, steps = torch.split(
-            projected.float(), [inner, ssm.conv_channels, ssm.heads], dim=1
-        )
-        values = ops.convolve(values, parts, batch)
+    def split(self, projected: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Gates, what is convolved, and steps, of what the first product gives."""
+        ssm = self.parts.ssm
+        return torch.split(projected.float(), [ssm.d_inner, ssm.conv_channels, ssm.heads], dim=1)
+
+    def scanned(
+        self, gate: torch.Tensor, values: torch.Tensor, steps: torch.Tensor, batch: Pass
+    ) -> torch.Tensor:
+        """The scan [T, inner] of the convolved ``values``."""
+        inner, n = self.parts.ssm.d_inner, self.parts.ssm.groups * self.parts.ssm.d_state
         both = values[:, inner:].view(len(values), 2, n)
-        return ops.scan(Scanned(values[:, :inner], steps, both, gate), parts, batch)
+        return self.ops.scan(Scanned(values[:, :inner], steps, both, gate), self.parts, batch)
 
-    def projected(self, y: torch.Tensor, residual: Residual) -> torch.Tensor:
-        """The scan's result normalised, projected and added."""
+    def factors(self, y: torch.Tensor) -> Factors:
+        """What is made of the scan's result, normalised and projected."""
         parts = self.parts
         norm: Norm = as_it_is
         if parts.gated_norm is not None:
             size = y.shape[1] // parts.norm_groups
             norm = self.ops.part_norm(size, parts.gated_norm, self.eps)
-        return self.ops.product(parts.output, y, norm, residual=residual)
+        return Factors(parts.output, y, norm)
 
 
 class ShortConvolutionLayer(StatefulLayer[recurrent_parts.ShortConvolution[Linear, torch.Tensor]]):
