@@ -51,10 +51,13 @@ struct Shares {
 };
 // Rows of four quarters side by side are four streams that go on from page to page, which the
 // processor sees and reads ahead: faster than one stream that instructions ask for, but on Zen 5
-// (benchmarks/results/token_floats_zen4.2026-11-29.md). Pieces of a power of two of rows are mostly
-// as many for each thread.
+// (benchmarks/results/token_floats_zen4.2026-11-29.md), and but where more of x than of W would
+// come from the second-level cache. Pieces of a power of two of rows are mostly as many for each
+// thread.
 inline Shares shares_of(const Weights& w, int64_t tokens) {
-  const bool quarters = tokens == 1 && single(w.type) && w.out % 4 == 0 && w.in % 32 == 0 &&
+  const int64_t bytes_of_x = w.in * (w.type == Stored::bf16 && bfloat16_products() ? 2 : 4);
+  const bool near = bytes_of_x <= 16 << 10 || bytes_of_x <= w.row_bytes;
+  const bool quarters = tokens == 1 && single(w.type) && w.out % 4 == 0 && w.in % 32 == 0 && near &&
                         from_memory(w) && isa() >= Isa::v3 && !is_zen_5;
   if (!quarters) return {1, w.out, rows_per_unit(w, tokens)};
   int64_t rows = 32;
