@@ -103,15 +103,15 @@ class Adapters {
   void lower(int thread, const Input& x);
   // Adds to rows [begin, end) of the product that was found as number k: y [rows, W.out].
   void add(int thread, int64_t k, const Weights& w, int64_t begin, int64_t end, float* y) const;
-  // Of W's rows that a thread takes at a time: whole blocks of B's. Of few tokens more than without
-  // adapters, where threads can still share evenly: W and B are read in turns, and memory is faster
-  // the longer each turn is.
-  int64_t rows_per_unit(const Weights& w, int64_t tokens) const {
-    int64_t rows = aleator::rows_per_unit(w, tokens);
-    if (!any()) return rows;
+  // Pieces of W: whole blocks of B's. Of few tokens more rows than without adapters, where threads
+  // can still share evenly: W and B are read in turns, and memory is faster the longer each turn
+  // is.
+  Shares shares(const Weights& w, int64_t tokens) const {
+    if (!any()) return shares_of(w, tokens);
+    int64_t rows = rows_per_unit(w, tokens);
     if (tokens <= few_rounded)
       rows = std::max(rows, std::min(rows_in_turn, w.out / (3 * pool_->size())));
-    return (rows + 15) / 16 * 16;
+    return {1, w.out, (rows + 15) / 16 * 16};
   }
 
  private:

@@ -223,20 +223,22 @@ void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch
 void DecoderStep::gate(int thread, const DecoderLayer& l, const Input& x, int64_t tokens) {
   const bool gated = l.up.data;
   products_.lower(thread, x, {{&l.gate, gate_.data()}, {&l.up, up_.data()}});
-  const auto rows_of = [&](const Weights& w) {
-    return products_.adapters().rows_per_unit(w, tokens);
-  };
-  const int64_t ff = l.gate.out;
-  const int64_t unit = gated ? std::min(rows_of(l.gate), rows_of(l.up)) : rows_of(l.gate);
+  const auto shares_of = [&](const Weights& w) { return products_.adapters().shares(w, tokens); };
+  Shares shares = shares_of(l.gate);
+  if (gated) shares = std::min(shares, shares_of(l.up));
   // Two pieces for each thread at least.
-  const int64_t most = std::max<int64_t>(ff / (2 * unit * products_.pool().size()), 1);
-  const int64_t rows = unit * (gated ? std::min(units_in_turn(tokens), most) : 1);
-  products_.pool().split_pieces(thread, ff, rows, [&](int64_t begin, int64_t end) {
-    products_.product(thread, 0, l.gate, begin, end, x, gate_.data());
-    if (gated) products_.product(thread, 1, l.up, begin, end, x, up_.data());
-    for (int64_t t = 0; t < tokens; t++)
-      apply_gate(shape_.gate, &gate_[t * ff + begin], gated ? &up_[t * ff + begin] : ones_.data(),
-                 end - begin);
+  const int64_t most = shares.rows_of_part / (2 * shares.rows * products_.pool().size());
+  const int64_t turns = shares.parts > 1 ? most : std::min(units_in_turn(tokens), most);
+  if (gated) shares.rows *= std::max<int64_t>(turns, 1);
+  const int64_t ff = l.gate.out, size = shares.rows_of_part;
+  products_.pool().split_pieces(thread, size, shares.rows, [&](int64_t begin, int64_t end) {
+    products_.product(thread, 0, l.gate, shares.parts, begin, end, x, gate_.data());
+    if (gated) products_.product(thread, 1, l.up, shares.parts, begin, end, x, up_.data());
+    shares.each_part(begin, end, [&](int64_t from, int64_t to) {
+      for (int64_t t = 0; t < tokens; t++)
+        apply_gate(shape_.gate, &gate_[t * ff + from], gated ? &up_[t * ff + from] : ones_.data(),
+                   to - from);
+    });
   });
   products_.pool().barrier();
 }

@@ -238,7 +238,7 @@ struct Asked {
 };
 // Asks for a line of memory that is read soon: in memory's own order, or of a later row.
 static inline void ask_onward(const uint8_t* p) {
-  asks_into_first_level ? __builtin_prefetch(p, 0, 3) : __builtin_prefetch(p, 0, 2);
+  is_zen_5 ? __builtin_prefetch(p, 0, 3) : __builtin_prefetch(p, 0, 2);
 }
 static inline void ask_for_later(const uint8_t* p) { __builtin_prefetch(p, 0, 2); }
 constexpr int64_t most_in_order = 256 << 10, ahead_in_order = 12 << 10;  // bytes

@@ -13,7 +13,10 @@ namespace aleator {
 ALEATOR_KERNEL(void, linear_rows,
                (const Weights& w, int64_t begin, int64_t end, const Input& x, float* y,
                 int64_t y_stride))
-// The same with float32 rows of x, W being in single numbers or in Q8_0.
+// Rows [begin, end) of each quarter of W, whole groups of 32 single numbers, times one token.
+ALEATOR_KERNEL(void, quarter_rows,
+               (const Weights& w, int64_t begin, int64_t end, const Input& x, float* y))
+// The same as linear_rows with float32 rows of x, W being in single numbers or in Q8_0.
 ALEATOR_KERNEL(void, float_rows,
                (const Weights& w, int64_t begin, int64_t end, const Input& x, float* y,
                 int64_t y_stride))
@@ -32,6 +35,34 @@ inline int64_t rows_per_unit(const Weights& w, int64_t tokens) {
 }
 inline int64_t units(const Weights& w, int64_t tokens) {
   return (w.out + rows_per_unit(w, tokens) - 1) / rows_per_unit(w, tokens);
+}
+
+// How a product's rows are shared out among threads: in pieces of so many rows of each of W's
+// parts, which are as many rows each.
+struct Shares {
+  int64_t parts, rows_of_part, rows;
+  int64_t pieces() const { return (rows_of_part + rows - 1) / rows; }
+  auto operator<=>(const Shares&) const = default;
+  // f(begin, end) of each part.
+  template <class F>
+  void each_part(int64_t begin, int64_t end, F&& f) const {
+    for (int64_t i = 0; i < parts; i++) f(i * rows_of_part + begin, i * rows_of_part + end);
+  }
+};
+// Rows of four quarters side by side are four streams that go on from page to page, which the
+// processor sees and reads ahead: faster than one stream that instructions ask for, but on Zen 5
+// (benchmarks/results/token_floats_zen4.2026-11-29.md), and but where more of x than of W would
+// come from the second-level cache. Pieces of a power of two of rows are mostly as many for each
+// thread.
+inline Shares shares_of(const Weights& w, int64_t tokens) {
+  const int64_t bytes_of_x = w.in * (w.type == Stored::bf16 && bfloat16_products() ? 2 : 4);
+  const bool near = bytes_of_x <= 16 << 10 || bytes_of_x <= w.row_bytes;
+  const bool quarters = tokens == 1 && single(w.type) && w.out % 4 == 0 && w.in % 32 == 0 && near &&
+                        from_memory(w) && isa() >= Isa::v3 && !is_zen_5;
+  if (!quarters) return {1, w.out, rows_per_unit(w, tokens)};
+  int64_t rows = 32;
+  while (rows > 1 && rows * w.row_bytes > 64 << 10) rows /= 2;
+  return {4, w.out / 4, rows};
 }
 
 }  // namespace aleator

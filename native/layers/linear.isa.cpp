@@ -286,6 +286,27 @@ void linear_rows(const Weights& w, int64_t begin, int64_t end, const Input& x, f
       w.type, [&](auto read) { product<decltype(read)>(w, begin, end, x, y, y_stride); });
 }
 
+template <class Read>
+[[gnu::noinline]] static void quarters(const Weights& w, int64_t row, int64_t end, const float* x,
+                                       float* y) {
+  const int64_t apart = w.out / tile_rows * w.row_bytes;
+  for (; row < end; row++) {
+    v16 total[1][tile_rows];
+    add_tile<Read, tile_rows, 1>(w.data + row * w.row_bytes, apart, w.in, x, 0, AskNothing(),
+                                 nullptr, total);
+    finish_quarters(w, row, total[0], y);
+  }
+}
+
+void quarter_rows(const Weights& w, int64_t begin, int64_t end, const Input& x, float* y) {
+  if (w.type == Stored::f32) return quarters<ReadF32>(w, begin, end, x.x, y);
+  if (w.type == Stored::f16) return quarters<ReadF16>(w, begin, end, x.x, y);
+#if defined(ALEATOR_ISA_v4)
+  if (x.pairs.halves) begin = quarters_by_dots(w, begin, end, x.pairs.halves, y);
+#endif
+  quarters<ReadPairs>(w, begin, end, x.pairs.floats, y);
+}
+
 void float_rows(const Weights& w, int64_t begin, int64_t end, const Input& x, float* y,
                 int64_t y_stride) {
   with_one_of<ReadF32, ReadF16, ReadBF16, ReadQ8>(

@@ -113,6 +113,23 @@ template <int T, bool looks>
   return row;
 }
 
+// Rows of each quarter times one token; the first row that is left, whose quarters have a weight
+// too small.
+[[ALEATOR_BF16, gnu::noinline]] static int64_t quarters_by_dots(const Weights& w, int64_t row,
+                                                                int64_t end, const uint16_t* x,
+                                                                float* y) {
+  const int64_t apart = w.out / tile_rows * w.row_bytes;
+  for (; row < end; row++) {
+    __m512i least = _mm512_set1_epi16(-1);
+    v16 total[1][tile_rows];
+    dots_of_rows<tile_rows, 1, true>(
+        w.data + row * w.row_bytes, apart, w.in, x, 0, [](int64_t) {}, nullptr, total, least);
+    if (any_small(least)) break;
+    finish_quarters(w, row, total[0], y);
+  }
+  return row;
+}
+
 // A chunk of a tile, whose sums wait for the next one; where the rows end, their results.
 template <int T, bool looks>
 [[ALEATOR_BF16, gnu::noinline]] static void dots_of_chunk(const Chunk& of, const uint8_t* next,

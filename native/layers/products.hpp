@@ -72,11 +72,11 @@ class Products {
     for (const Product& p : list) adapters_.find(thread, *p.weights);
     adapters_.lower(thread, x);
   }
-  // Rows [begin, end) of product k, with its adapters.
-  void product(int thread, int64_t k, const Weights& w, int64_t begin, int64_t end, const Input& x,
-               float* out) const {
-    product_rows(w, begin, end, x, out, w.out);
-    adapters_.add(thread, k, w, begin, end, out);
+  // Rows [begin, end) of each of so many parts of product k, with its adapters.
+  void product(int thread, int64_t k, const Weights& w, int64_t parts, int64_t begin, int64_t end,
+               const Input& x, float* out) const {
+    product_rows(w, begin, end, x, out, w.out, parts);
+    adapters_.add(thread, k, w, begin, end, out);  // there are none where there are parts
   }
   // The running sum += scale * W x, or += W x normalised if there is a norm, or += W x and then
   // normalised if it is of the sums: of rows x of floats [tokens, W.in].  A barrier follows.
@@ -93,22 +93,20 @@ class Products {
   void multiply(int thread, const Input& x, std::initializer_list<Product> list,
                 const AdaptedRows& adapted, F&& after) {
     lower(thread, x, list, adapted);
-    const auto rows_of = [&](const Product& p) {
-      return adapters_.rows_per_unit(*p.weights, x.tokens);
-    };
+    const auto shares_of = [&](const Product& p) { return adapters_.shares(*p.weights, x.tokens); };
     const auto units = [&](const Product& p) {
-      return p.weights->data ? (p.weights->out + rows_of(p) - 1) / rows_of(p) : 0;
+      return p.weights->data ? shares_of(p).pieces() : 0;
     };
     int64_t n = 0;
     for (const Product& p : list) n += units(p);
     pool_->split(thread, n, [&](int64_t unit) {
       const Product* p = list.begin();
       for (; unit >= units(*p); p++) unit -= units(*p);
-      const Weights& w = *p->weights;
-      const int64_t rows = rows_of(*p), begin = unit * rows;
-      const int64_t end = begin + rows < w.out ? begin + rows : w.out;
-      product(thread, p - list.begin(), w, begin, end, x, p->out);
-      after(p - list.begin(), begin, end);
+      const Shares shares = shares_of(*p);
+      const int64_t begin = unit * shares.rows, k = p - list.begin();
+      const int64_t end = std::min(begin + shares.rows, shares.rows_of_part);
+      product(thread, k, *p->weights, shares.parts, begin, end, x, p->out);
+      shares.each_part(begin, end, [&](int64_t from, int64_t to) { after(k, from, to); });
     });
   }
 

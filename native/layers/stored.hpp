@@ -72,6 +72,11 @@ struct Weights {
   const int32_t* order = nullptr;
 };
 
+// Whether a matrix stays in no cache: models are seldom as small as that.
+constexpr bool from_memory(const Weights& w) {
+  return w.row_bytes >= 1 << 10 && w.out * w.row_bytes >= 512 << 10;
+}
+
 // How a type is stored: so many elements in so many bytes.
 struct BlockShape {
   const char* name;

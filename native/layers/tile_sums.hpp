@@ -14,11 +14,8 @@ constexpr int tile_rows = 4;
 static inline bool one_after_another(int64_t tokens, int64_t most, int64_t bytes) {
   return lanes == 16 && (tokens == 1 || (tokens <= most && bytes <= 24 << 10));
 }
-// Not so with matrices as small as those of models that stay in the caches: each sum of a row waits
-// for the one before, which takes up to twice the time of four rows side by side.
-static inline bool from_memory(const Weights& w) {
-  return w.row_bytes >= 1 << 10 && w.out * w.row_bytes >= 512 << 10;
-}
+// Not so with matrices that stay in the caches (from_memory): each sum of a row waits for the one
+// before, which takes up to twice the time of four rows side by side.
 constexpr int64_t onward = 8 << 10;  // bytes that are asked for ahead meanwhile
 
 // The trees of a token's four sums. With two registers for each the lanes 4 apart of two sums are
@@ -72,6 +69,15 @@ static inline void finish(const v16 (*total)[R], const float* bias, float* y, in
         y[t * y_stride + r] = bias ? sum + bias[r] : sum;
       }
   }
+}
+
+// The sums of a row of each quarter of W.
+static inline void finish_quarters(const Weights& w, int64_t row, const v16 (&total)[tile_rows],
+                                   float* y) {
+  const v4 sums = sums_of_tile(total);
+  const int64_t rows = w.out / tile_rows;
+  for (int64_t i = 0; i < tile_rows; i++, row += rows)
+    y[row] = w.bias ? sums[i] + w.bias[row] : sums[i];
 }
 
 }  // namespace aleator::ALEATOR_ISA

@@ -78,7 +78,7 @@ static bool detect_zen_5() {
 #endif
 }
 
-const bool asks_into_first_level = detect_zen_5();
+const bool is_zen_5 = detect_zen_5();
 
 bool isa_compiled() { return round_row_; }
 

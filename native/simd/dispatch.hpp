@@ -20,9 +20,9 @@ Isa isa();  // the best the processor has, or what ALEATOR_ISA asks for if that 
 
 bool bfloat16_products();  // whether kernels of v4 use AVX512-BF16: not with ALEATOR_ISA=v4-fma
 
-// Whether what is asked for ahead, in memory's own order, goes into the first-level cache: up to a
-// tenth faster with AMD's Zen 5; Zen 4 waits there, for up to a third of a token's time.
-extern const bool asks_into_first_level;
+// AMD's Zen 5 reads memory fastest as one stream, asked for ahead into the first-level cache; Zen 4
+// waits there, for up to a third of a token's time, and is faster with four streams (shares_of).
+extern const bool is_zen_5;
 
 bool isa_compiled();  // false: the module was made for another processor (CMakeLists.txt,
                       // ALEATOR_HERE)

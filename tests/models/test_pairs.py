@@ -99,6 +99,14 @@ def test_long_rows_and_many_tokens_are_the_reference(n: int, small: tuple[int, i
     check(bits, x, (7, 16, 132, 133, 150))
 
 
+@pytest.mark.parametrize("row", [0, 200, 515])
+def test_one_small_weight_of_a_matrix_from_memory(row: int) -> None:
+    bits = halves(np.random.default_rng(row).standard_normal((516, 544)).astype(np.float32))
+    bits[row] = 0
+    bits[row, 70] = 0x0001
+    check(bits, np.ones((1, 544), np.float32), (1,), np.zeros(516, np.float32))
+
+
 def test_activations_are_rounded_as_torch_rounds_them() -> None:
     rng = np.random.default_rng(5)
     x = rng.integers(0, 2**32, (1, 4096)).astype(np.uint32).view(np.float32)
