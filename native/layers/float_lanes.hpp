@@ -69,8 +69,7 @@ struct LanePass {
   int64_t x_stride, steps;
   float* sums;  // [tokens, 16], and those that wait, lane_sums before each other
   bool begins;
-  int added;      // of those that wait
-  bool asks_x;    // for what follows, of the next lane
+  int added;  // of those that wait
   const uint8_t *ask, *ask_end;
 };
 // One lane of sixteen rows times T tokens.
@@ -82,10 +81,6 @@ template <int T>
     for (int t = 0; t < T; t++) f(sums[t][0], 16 * t), f(sums[t][1], 16 * t + 8);
   };
   for (const uint8_t* p = of.ask; p < of.ask_end; p += 64) ask_for_later(p);
-  if (of.asks_x)
-    for (int t = 0; t < T; t++)
-      for (int64_t i = 0; i < of.steps; i += 16)
-        __builtin_prefetch(of.x + t * of.x_stride + of.steps + i, 0, 3);
   if (of.begins)
     each_sum([](vf& sum, int) { sum = vf{}; });
   else
@@ -96,7 +91,9 @@ template <int T>
     const vf low = loaded_once(load(w)), high = loaded_once(load(w + 8));
 #pragma GCC unroll 8
     for (int t = 0; t < T; t++) {
-      const float* const own = t < 3 ? x + t * stride : t == 4 ? x + 4 * stride : x3 + (t - 3) * stride;
+      const float* const own = t < 3    ? x + t * stride
+                               : t == 4 ? x + 4 * stride
+                                        : x3 + (t - 3) * stride;
       const vf each = loaded_once(splat(*own));
       sums[t][0] = fused(low, each, sums[t][0]), sums[t][1] = fused(high, each, sums[t][1]);
     }
@@ -122,7 +119,8 @@ template <class Read>
   for (int64_t rows; (rows = (end - row) / 16 * 16) > 0; row += rows) {
     rows = rows < lane_rows ? rows : lane_rows;
     for (int64_t r = 0; r < rows; r += 16)
-      turn_rows<Read>(w.data + (row + r) * w.row_bytes, w.row_bytes, w.in, turned + r * apart, apart);
+      turn_rows<Read>(w.data + (row + r) * w.row_bytes, w.row_bytes, w.in, turned + r * apart,
+                      apart);
     // Each pass asks for its share of the next rows.
     const uint8_t* const next = w.data + (row + rows) * w.row_bytes;
     const int64_t bytes = rows * w.row_bytes, in_tiles = (in.tokens + 4) / 5 * 16 * chunks;
@@ -139,16 +137,16 @@ template <class Read>
             const int64_t t = tokens * tile / tiles, count = tokens * (tile + 1) / tiles - t;
             for (int64_t r = 0; r < rows; r += 16) {
               const int64_t until = std::min(asked + share, bytes);
-              const LanePass pass{turned + r * apart + lane * apart + 16 * begin,
-                                  in.lanes.floats + (first + t) * in.lanes.stride + lane * x_apart + begin,
-                                  in.lanes.stride,
-                                  n,
-                                  sums + std::popcount(unsigned(lane)) * lane_sums + r * lane_tokens + t * 16,
-                                  begin == 0,
-                                  begin + n == steps ? std::countr_one(unsigned(lane)) : 0,
-                                  r == 0,
-                                  next + (asked + 63) / 64 * 64,
-                                  next + until};
+              const LanePass pass{
+                  turned + r * apart + lane * apart + 16 * begin,
+                  in.lanes.floats + (first + t) * in.lanes.stride + lane * x_apart + begin,
+                  in.lanes.stride,
+                  n,
+                  sums + std::popcount(unsigned(lane)) * lane_sums + r * lane_tokens + t * 16,
+                  begin == 0,
+                  begin + n == steps ? std::countr_one(unsigned(lane)) : 0,
+                  next + (asked + 63) / 64 * 64,
+                  next + until};
               asked = until;
               with_count<lane_tile>(count, [&](auto T) { lane_pass<T()>(pass); });
             }

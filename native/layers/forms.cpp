@@ -30,7 +30,9 @@ void LaneRows::resize(int64_t tokens, int64_t in) {
   in_ = in, stride_ = apart(16 * lane_steps(in));
   if (int64_t(floats_.size()) < tokens * stride_) floats_.resize(tokens * stride_);
 }
-void LaneRows::round(int64_t token, const float* x) { lane_row_(x, in_, &floats_[token * stride_]); }
+void LaneRows::round(int64_t token, const float* x) {
+  lane_row_(x, in_, &floats_[token * stride_]);
+}
 
 void RoundedRows::resize(int64_t tokens, int64_t in, int64_t block) {
   in_ = in, block_ = block;

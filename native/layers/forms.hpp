@@ -17,8 +17,8 @@ namespace aleator {
 // float32; in bfloat16 and pairs; int8 in blocks of 32; of 256; float32 by lanes.
 struct Forms {
   bool floats = false, pairs = false, small = false, large = false, lanes = false;
-  const int32_t* order = nullptr;  // of all matrices in blocks, see Weights
-  int64_t least_laned = INT64_MAX;        // tokens
+  const int32_t* order = nullptr;   // of all matrices in blocks, see Weights
+  int64_t least_laned = INT64_MAX;  // tokens
   // What so many tokens need.
   Forms of(int64_t tokens) const {
     Forms all = *this;
@@ -35,7 +35,7 @@ inline Forms forms_of(std::initializer_list<const Weights*> list) {
      : !in_blocks(w->type)   ? forms.floats
      : small                 ? forms.small
                              : forms.large) = true;
-    forms.least_laned = std::min(forms.least_laned, least_laned(w->type));
+    forms.least_laned = std::min(forms.least_laned, least_laned(w->type, w->in));
     if (w->order) forms.order = w->order;
   }
   return forms;

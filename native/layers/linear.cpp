@@ -48,8 +48,7 @@ void multiply(Pool& pool, const Weights& w, const float* x, int64_t tokens, floa
   formed.resize(tokens, w.in, forms);
   formed.give(in);
   pool.run_adapting([&](int thread) {
-    if (forms.made())
-      pool.each(thread, tokens, [&](int64_t t) { formed.round(t, x + t * w.in); });
+    if (forms.made()) pool.each(thread, tokens, [&](int64_t t) { formed.round(t, x + t * w.in); });
     pool.split_pieces(thread, w.out, rows_per_unit(w, tokens), [&](int64_t begin, int64_t end) {
       linear_rows_(w, begin, end, in, y, w.out);
     });

@@ -21,7 +21,17 @@ from aleator.models import open_weights
 from aleator.models.layers.stored import stored_weight
 
 TYPES = ("F32", "F16", "BF16")
-SHAPES = ((1, 32), (3, 64), (4, 96), (67, 96), (70, 256), (130, 768), (9, 1600), (244, 1100), (35, 2500))
+SHAPES = (
+    (1, 32),
+    (3, 64),
+    (4, 96),
+    (67, 96),
+    (70, 256),
+    (130, 768),
+    (9, 1600),
+    (244, 1100),
+    (35, 2500),
+)
 ODD_SHAPES = ((5, 1), (2, 7), (9, 33), (66, 101))
 Floats = npt.NDArray[np.float32]
 
