@@ -177,8 +177,8 @@ void Experts::activate(int thread, Products& products, const Mixture& m, const I
                  end - begin);
   });
   const int64_t slots = tokens_ * m.routing.n_used, ff = m.n_ff(), wide = m.shared.gate.out;
-  const bool own = forms_of({&m.experts[0].down}).rounded();
-  const bool other = m.shared.down.data && forms_of({&m.shared.down}).rounded();
+  const bool own = forms_of({&m.experts[0].down}).made();
+  const bool other = m.shared.down.data && forms_of({&m.shared.down}).made();
   if (!own && !other) return;
   pool.each(thread, slots + (other ? tokens_ : 0), [&](int64_t row) {
     if (row >= slots)

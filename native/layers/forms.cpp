@@ -26,6 +26,14 @@ Paired PairedRows::view(int64_t first) const {
   return {floats_.data() + at, halves_.empty() ? nullptr : halves_.data() + at, stride_};
 }
 
+void LaneRows::resize(int64_t tokens, int64_t in) {
+  in_ = in, stride_ = apart(16 * lane_steps(in));
+  if (int64_t(floats_.size()) < tokens * stride_) floats_.resize(tokens * stride_);
+}
+void LaneRows::round(int64_t token, const float* x) {
+  lane_row_(x, in_, &floats_[token * stride_]);
+}
+
 void RoundedRows::resize(int64_t tokens, int64_t in, int64_t block) {
   in_ = in, block_ = block;
   const size_t n = size_t(tokens * in);
@@ -53,11 +61,13 @@ void FormedRows::resize(int64_t tokens, int64_t in, Forms forms) {
   if (forms.pairs) pairs_.resize(tokens, in);
   if (forms.small) small_.resize(tokens, in, 32);
   if (forms.large) large_.resize(tokens, in, 256);
+  if (forms.lanes) lanes_.resize(tokens, in);
 }
 void FormedRows::round(int64_t token, const float* x) {
   if (forms_.pairs) pairs_.round(token, x);
   if (forms_.small) small_.round(token, x, forms_.order);
   if (forms_.large) large_.round(token, x, forms_.order);
+  if (forms_.lanes) lanes_.round(token, x);
 }
 void FormedRows::copy(int64_t to, const Input& x, int64_t from) {
   if (forms_.pairs) pairs_.copy(to, x.pairs, from);
@@ -68,6 +78,7 @@ void FormedRows::give(Input& x, int64_t first) const {
   if (forms_.pairs) x.pairs = pairs_.view(first);
   if (forms_.small) x.small = small_.view(first, x.tokens);
   if (forms_.large) x.large = large_.view(first, x.tokens);
+  if (forms_.lanes) x.lanes = lanes_.view(first);
 }
 
 }  // namespace aleator

@@ -1,22 +1,31 @@
 // The forms of x that products with a matrix read, by the type of the matrix.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <vector>
 
 #include "layers/block_linear.hpp"
+#include "layers/lane_rows.hpp"
 #include "layers/lines.hpp"
 #include "layers/paired.hpp"
 #include "layers/stored.hpp"
 
 namespace aleator {
 
-// float32; in bfloat16 and pairs; int8 in blocks of 32; of 256.
+// float32; in bfloat16 and pairs; int8 in blocks of 32; of 256; float32 by lanes.
 struct Forms {
-  bool floats = false, pairs = false, small = false, large = false;
-  const int32_t* order = nullptr;  // of all matrices in blocks, see Weights
-  bool rounded() const { return pairs || small || large; }
+  bool floats = false, pairs = false, small = false, large = false, lanes = false;
+  const int32_t* order = nullptr;   // of all matrices in blocks, see Weights
+  int64_t least_laned = INT64_MAX;  // tokens
+  // What so many tokens need.
+  Forms of(int64_t tokens) const {
+    Forms all = *this;
+    all.lanes = isa() == Isa::v3 && tokens >= least_laned;
+    return all;
+  }
+  bool made() const { return pairs || small || large || lanes; }
 };
 inline Forms forms_of(std::initializer_list<const Weights*> list) {
   Forms forms;
@@ -26,6 +35,7 @@ inline Forms forms_of(std::initializer_list<const Weights*> list) {
      : !in_blocks(w->type)   ? forms.floats
      : small                 ? forms.small
                              : forms.large) = true;
+    forms.least_laned = std::min(forms.least_laned, least_laned(w->type, w->in));
     if (w->order) forms.order = w->order;
   }
   return forms;
@@ -38,6 +48,7 @@ struct Input {
   int64_t tokens = 0;
   Paired pairs;
   Rounded small, large;
+  LanedRows lanes;
 };
 
 // Rows a multiple of 4 KiB apart would push each other out of the caches.
@@ -56,6 +67,18 @@ class PairedRows {
   int64_t in_ = 0, stride_ = 0;
   Lines<float> floats_;
   Lines<uint16_t> halves_;  // none where no kernel takes them
+};
+
+// Room for rows by lanes.
+class LaneRows {
+ public:
+  void resize(int64_t tokens, int64_t in);
+  void round(int64_t token, const float* x);
+  LanedRows view(int64_t first) const { return {floats_.data() + first * stride_, stride_}; }
+
+ private:
+  int64_t in_ = 0, stride_ = 0;
+  Lines<float> floats_;
 };
 
 // Room for rows in int8.
@@ -92,6 +115,7 @@ class FormedRows {
   Forms forms_;
   PairedRows pairs_;
   RoundedRows small_, large_;
+  LaneRows lanes_;
 };
 
 }  // namespace aleator

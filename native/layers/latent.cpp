@@ -67,7 +67,7 @@ void LatentHeads::each_head(int thread, Pool& pool, const std::vector<Weights>& 
                             const float* from, int64_t from_dim, float* to, int64_t to_dim) {
   const int64_t heads = int64_t(matrices.size()), in = matrices[0].in;
   const Forms forms = forms_of({&matrices[0]});
-  if (forms.rounded()) {
+  if (forms.made()) {
     if (thread == 0) formed_.resize(tokens_ * heads, in, forms);
     pool.barrier();
     pool.each(thread, tokens_ * heads, [&](int64_t row) {
@@ -81,7 +81,7 @@ void LatentHeads::each_head(int thread, Pool& pool, const std::vector<Weights>& 
     const Weights& w = matrices[h];
     const int64_t begin = unit % per_head * rows, end = std::min(w.out, begin + rows);
     Input x{.x = from + h * from_dim, .stride = heads * from_dim, .tokens = tokens_};
-    if (forms.rounded()) formed_.give(x, h * tokens_);
+    if (forms.made()) formed_.give(x, h * tokens_);
     product_rows(w, begin, end, x, to + h * to_dim, heads * to_dim);
   });
 }

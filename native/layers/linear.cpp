@@ -43,14 +43,13 @@ StoredMatrix::StoredMatrix(Bytes data, const std::string& type, int64_t out, int
 
 void multiply(Pool& pool, const Weights& w, const float* x, int64_t tokens, float* y) {
   Input in{.x = x, .stride = w.in, .tokens = tokens};
-  const Forms forms = forms_of({&w});
+  const Forms forms = forms_of({&w}).of(tokens);
   const Shares shares = shares_of(w, tokens);
   FormedRows formed;
   formed.resize(tokens, w.in, forms);
   formed.give(in);
   pool.run_adapting([&](int thread) {
-    if (forms.rounded())
-      pool.each(thread, tokens, [&](int64_t t) { formed.round(t, x + t * w.in); });
+    if (forms.made()) pool.each(thread, tokens, [&](int64_t t) { formed.round(t, x + t * w.in); });
     pool.split_pieces(thread, shares.rows_of_part, shares.rows, [&](int64_t begin, int64_t end) {
       if (shares.parts > 1) return quarter_rows_(w, begin, end, in, y);
       linear_rows_(w, begin, end, in, y, w.out);

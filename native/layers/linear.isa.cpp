@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <type_traits>
 
+#if defined(ALEATOR_ISA_v3)
+#include "layers/float_lanes.hpp"
+#endif
 #include "layers/float_panels.hpp"
 #include "layers/float_tiles.hpp"
 #include "layers/pair_dots.hpp"
@@ -185,6 +188,11 @@ static int64_t near_tokens(int64_t elements) {
 template <class Read>
 static void tiled(const Weights& w, int64_t row, int64_t end, const Input& in, float* y,
                   int64_t y_stride) {
+#if defined(ALEATOR_ISA_v3)
+  if constexpr (Read::type == Stored::f32 || Read::type == Stored::f16)
+    if (in.lanes.floats && in.tokens >= least_laned(Read::type, w.in))
+      row = times_lanes<Read>(w, row, end, in, y, y_stride);
+#endif
   if (!ragged<Read>(w)) {
     if constexpr (least_widened<Read> > 1)
       if (in.tokens > 0 && in.tokens <= few_tokens<Read>)
@@ -193,8 +201,6 @@ static void tiled(const Weights& w, int64_t row, int64_t end, const Input& in, f
     if constexpr (most_many<Read> > 0)
       if (in.tokens > parts16 * tile_tokens && in.tokens <= most_many<Read>)
         return times_many<Read>(w, row, end, in, y, y_stride);
-    if constexpr (lanes == 8 && Read::type == Stored::f32)
-      if (in.tokens >= least_in_panels) return times_panels<Read>(w, row, end, in, y, y_stride);
   }
   if constexpr (parts16 > 1 || most_many<Read> < INT64_MAX || Grouped<Read>) {
     const int64_t near = near_tokens(w.in);
@@ -311,6 +317,18 @@ void float_rows(const Weights& w, int64_t begin, int64_t end, const Input& x, fl
                 int64_t y_stride) {
   with_one_of<ReadF32, ReadF16, ReadBF16, ReadQ8>(
       w.type, [&](auto read) { product<decltype(read)>(w, begin, end, x, y, y_stride); });
+}
+
+void lane_row(const float* x, int64_t in, float* y) {
+  const int64_t apart = lane_steps(in), whole = (in + 15) / 16 * 16;
+  const auto to = [&](int lane) { return y + turn_of_lane(lane) * apart; };
+  int64_t i = 0;
+#if defined(ALEATOR_ISA_v3)
+  for (; i + 128 <= in; i += 128)
+    turn([&](int step, int k) { return load_as<v4>(x + i + 16 * step + k); },
+         [&](int lane) { return to(lane) + i / 16; });
+#endif
+  for (; i < whole; i++) to(int(i % 16))[i / 16] = i < in ? x[i] : 0;
 }
 
 void read_row(const Weights& w, int64_t row, float* y) {

@@ -19,34 +19,36 @@ template <class Row>
 Input Products::forms(int thread, int64_t in, int64_t tokens, Forms forms, const float* rows,
                       int64_t stride, Row&& row) {
   const bool few = tokens <= few_rounded;
+  forms = forms.of(tokens);
   FormedRows& formed = few ? own_[thread].formed : formed_;
   const auto finish = [&](int64_t t) {
     row(t);
-    if (forms.rounded()) formed.round(t, rows + t * stride);
+    if (forms.made()) formed.round(t, rows + t * stride);
   };
   if (few) {
-    if (forms.rounded()) formed.resize(tokens, in, forms);
+    if (forms.made()) formed.resize(tokens, in, forms);
     for (int64_t t = 0; t < tokens; t++) finish(t);
   } else {
-    if (forms.rounded()) {
+    if (forms.made()) {
       if (thread == 0) formed.resize(tokens, in, forms);
       pool_->barrier();
     }
     pool_->each(thread, tokens, finish);
   }
   Input x{.x = rows, .stride = stride, .tokens = tokens};
-  if (forms.rounded()) formed.give(x);
+  if (forms.made()) formed.give(x);
   return x;
 }
 
 Input Products::input(int thread, const float* x, int64_t stride, int64_t in, Forms forms) {
-  if (forms.floats && tokens_ > few_rounded && stride != apart(stride)) {
+  forms = forms.of(tokens_);
+  if (forms.floats && !forms.lanes && tokens_ > few_rounded && stride != apart(stride)) {
     if (thread == 0) apart_.resize(tokens_ * apart(in));
     pool_->barrier();
     return this->forms(thread, in, tokens_, forms, apart_.data(), apart(in),
                        [&](int64_t t) { std::copy_n(x + t * stride, in, &apart_[t * apart(in)]); });
   }
-  if (!forms.rounded()) return {.x = x, .stride = stride, .tokens = tokens_};
+  if (!forms.made()) return {.x = x, .stride = stride, .tokens = tokens_};
   return this->forms(thread, in, tokens_, forms, x, stride, [](int64_t) {});
 }
 

@@ -21,7 +21,17 @@ from aleator.models import open_weights
 from aleator.models.layers.stored import stored_weight
 
 TYPES = ("F32", "F16", "BF16")
-SHAPES = ((1, 32), (3, 64), (4, 96), (67, 96), (70, 256), (130, 768), (9, 1600), (244, 1100))
+SHAPES = (
+    (1, 32),
+    (3, 64),
+    (4, 96),
+    (67, 96),
+    (70, 256),
+    (130, 768),
+    (9, 1600),
+    (244, 1100),
+    (35, 2500),
+)
 ODD_SHAPES = ((5, 1), (2, 7), (9, 33), (66, 101))
 Floats = npt.NDArray[np.float32]
 
@@ -68,14 +78,14 @@ def equal(got: Floats, expected: Floats) -> bool:
 @pytest.mark.parametrize(("kind", "out", "n"), cases())
 def test_products_are_the_reference_for_any_tokens_and_threads(kind: str, out: int, n: int) -> None:
     matrix, exact, bias = make(kind, out, n)
-    x = np.random.default_rng(1).standard_normal((70, n)).astype(np.float32)
+    x = np.random.default_rng(1).standard_normal((259, n)).astype(np.float32)
     expected = expected_product(kind, exact, x, bias)
     if kind == "BF16":
         x = rounded(x)
     # Float32 sums of n terms: a few units in the last place of the sum of magnitudes.
     tolerance = 1e-6 * (np.abs(x) @ np.abs(exact).T + np.abs(bias))
     assert (np.abs(expected - (x @ exact.T + bias)) <= tolerance).all()
-    for tokens in (*range(1, 14), 16, 17, 33, 70):
+    for tokens in (*range(1, 14), 16, 17, 33, 70, 259):
         assert equal(product(matrix, x[:tokens], 1 + tokens % 4), expected[:tokens]), tokens
 
 
@@ -89,12 +99,12 @@ def test_products_of_special_numbers_are_the_reference(kind: str, n: int) -> Non
         np.float32,
     )
     values = rng.choice(special, (40, n), p=[0.15, 0.15, *[0.02] * 3, *[0.64 / 9] * 9])
-    x = rng.choice(special, (23, n), p=[0.2, 0.2, *[0.01] * 3, *[0.57 / 9] * 9])
+    x = rng.choice(special, (259, n), p=[0.2, 0.2, *[0.01] * 3, *[0.57 / 9] * 9])
     with np.errstate(all="ignore"):
         data, exact = stored(values, kind)
         expected = expected_product(kind, exact, x)
     matrix = _native.StoredMatrix(data, kind, 40, n)
-    for tokens in (1, 2, 7, 23):
+    for tokens in (1, 2, 7, 23, 49, 259):
         assert equal(product(matrix, x[:tokens]), expected[:tokens]), tokens
 
 

@@ -1,0 +1,165 @@
+// Products of many tokens where a register holds half of the lanes: lane by lane, with sixteen rows
+// of W in two registers. So sums of a lane are kept in registers without those of others, and the
+// tree needs no shuffles. Included by linear.isa.cpp only.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "layers/float_tiles.hpp"
+#include "layers/linear.hpp"
+#include "layers/lines.hpp"
+
+namespace aleator::ALEATOR_ISA {
+
+// Sixteen elements of each of eight rows change places: those of a lane get side by side.
+// at(row, i): elements i to i + 4.
+template <class At, class To>
+static inline void turn(At&& at, To&& to) {
+#pragma GCC unroll 4
+  for (int i = 0; i < 16; i += 4) {
+    const auto two = [&](int row) {
+      return __builtin_shufflevector(at(row, i), at(row + 4, i), 0, 1, 2, 3, 4, 5, 6, 7);
+    };
+    const vf a = two(0), b = two(1), c = two(2), d = two(3);
+    const vf ab = __builtin_shufflevector(a, b, 0, 8, 1, 9, 4, 12, 5, 13);
+    const vf cd = __builtin_shufflevector(c, d, 0, 8, 1, 9, 4, 12, 5, 13);
+    store(to(i), __builtin_shufflevector(ab, cd, 0, 1, 8, 9, 4, 5, 12, 13));
+    store(to(i + 1), __builtin_shufflevector(ab, cd, 2, 3, 10, 11, 6, 7, 14, 15));
+    const vf ba = __builtin_shufflevector(a, b, 2, 10, 3, 11, 6, 14, 7, 15);
+    const vf dc = __builtin_shufflevector(c, d, 2, 10, 3, 11, 6, 14, 7, 15);
+    store(to(i + 2), __builtin_shufflevector(ba, dc, 0, 1, 8, 9, 4, 5, 12, 13));
+    store(to(i + 3), __builtin_shufflevector(ba, dc, 2, 3, 10, 11, 6, 7, 14, 15));
+  }
+}
+template <class Read>
+static inline v4 four(const uint8_t* row, int64_t i) {
+  if constexpr (Read::type == Stored::f16)
+    return reinterpret<v4>(_mm_cvtph_ps(_mm_loadl_epi64((const __m128i*)(row + 2 * i))));
+  else
+    return load_as<v4>(row + 4 * i);
+}
+// Sixteen rows of W, lane by lane, `apart` floats from one to the next.
+template <class Read>
+[[gnu::noinline]] static void turn_rows(const uint8_t* w, int64_t row_bytes, int64_t in, float* y,
+                                        int64_t apart) {
+  for (int64_t i = 0; i < in; i += 16)
+    for (int half = 0; half < 16; half += 8) {
+      const uint8_t* const rows = w + half * row_bytes;
+      const auto to = [&](int lane) { return y + turn_of_lane(lane) * apart + i + half; };
+      if (in - i >= 16) {
+        turn([&](int r, int k) { return four<Read>(rows + r * row_bytes, i + k); }, to);
+      } else {
+        float last[8][16];
+        for (int r = 0; r < 8; r++)
+          store16(last[r], load16_as<Read>(rows + r * row_bytes, i, in - i));
+        turn([&](int r, int k) { return load_as<v4>(last[r] + k); }, to);
+      }
+    }
+}
+
+constexpr int64_t lane_rows = 32, lane_tokens = 24;  // whose sums stay near
+constexpr int lane_tile = 6;                         // tokens
+constexpr int64_t lane_steps_near = 128;             // elements of a lane's rows that stay near
+constexpr int64_t lane_sums = lane_rows * lane_tokens;
+
+struct LanePass {
+  const float *w, *x;
+  int64_t x_stride, steps;
+  float* sums;  // [tokens, 16], and those that wait, lane_sums before each other
+  bool begins;
+  int added;  // of those that wait
+  const uint8_t *ask, *ask_end;
+};
+// One lane of sixteen rows times T tokens.
+template <int T>
+[[gnu::noinline]] static void lane_pass(const LanePass& of) {
+  vf sums[T][2];
+  const auto each_sum = [&](auto&& f) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+    for (int t = 0; t < T; t++) f(sums[t][0], 16 * t), f(sums[t][1], 16 * t + 8);
+  };
+  for (const uint8_t* p = of.ask; p < of.ask_end; p += 64) ask_for_later(p);
+  if (of.begins)
+    each_sum([](vf& sum, int) { sum = vf{}; });
+  else
+    each_sum([&](vf& sum, int i) { sum = load(of.sums + i); });
+  const int64_t stride = of.x_stride;
+  const float *w = of.w, *x = of.x, *x3 = x + 3 * stride;
+  for (int64_t step = 0; step < of.steps; step++, w += 16, x++, x3++) {
+    const vf low = loaded_once(load(w)), high = loaded_once(load(w + 8));
+#pragma GCC unroll 8
+    for (int t = 0; t < T; t++) {
+      const float* const own = t < 3    ? x + t * stride
+                               : t == 4 ? x + 4 * stride
+                                        : x3 + (t - 3) * stride;
+      const vf each = loaded_once(splat(*own));
+      sums[t][0] = fused(low, each, sums[t][0]), sums[t][1] = fused(high, each, sums[t][1]);
+    }
+  }
+  float* to = of.sums;
+  for (int i = 0; i < of.added; i++) {
+    to -= lane_sums;
+    each_sum([&](vf& sum, int k) { sum += load(to + k); });
+  }
+  each_sum([&](const vf& sum, int i) { store(to + i, sum); });
+}
+
+// Rows [row, end) but up to fifteen, the first of which is given back.
+template <class Read>
+[[gnu::noinline]] static int64_t times_lanes(const Weights& w, int64_t row, int64_t end,
+                                             const Input& in, float* y, int64_t y_stride) {
+  static thread_local Lines<float> room;
+  const int64_t steps = (w.in + 15) / 16, apart = 16 * steps + 16, x_apart = lane_steps(w.in);
+  const int64_t chunks = (steps + lane_steps_near - 1) / lane_steps_near;
+  const int64_t groups = (in.tokens + lane_tokens - 1) / lane_tokens;
+  room.resize(size_t(5 * lane_sums + lane_rows * apart));
+  float *const sums = room.data(), *const turned = sums + 5 * lane_sums;
+  for (int64_t rows; (rows = (end - row) / 16 * 16) > 0; row += rows) {
+    rows = rows < lane_rows ? rows : lane_rows;
+    for (int64_t r = 0; r < rows; r += 16)
+      turn_rows<Read>(w.data + (row + r) * w.row_bytes, w.row_bytes, w.in, turned + r * apart,
+                      apart);
+    // Each pass asks for its share of the next rows.
+    const uint8_t* const next = w.data + (row + rows) * w.row_bytes;
+    const int64_t bytes = rows * w.row_bytes, in_tiles = (in.tokens + 4) / 5 * 16 * chunks;
+    const int64_t share = bytes / (in_tiles * rows / 16) + 1;
+    int64_t asked = 0;
+    for (int64_t group = 0; group < groups; group++) {
+      const int64_t first = in.tokens * group / groups;
+      const int64_t tokens = in.tokens * (group + 1) / groups - first;
+      const int64_t tiles = (tokens + lane_tile - 1) / lane_tile;
+      for (int lane = 0; lane < 16; lane++)
+        for (int64_t chunk = 0; chunk < chunks; chunk++) {
+          const int64_t begin = steps * chunk / chunks, n = steps * (chunk + 1) / chunks - begin;
+          for (int64_t tile = 0; tile < tiles; tile++) {
+            const int64_t t = tokens * tile / tiles, count = tokens * (tile + 1) / tiles - t;
+            for (int64_t r = 0; r < rows; r += 16) {
+              const int64_t until = std::min(asked + share, bytes);
+              const LanePass pass{
+                  turned + r * apart + lane * apart + 16 * begin,
+                  in.lanes.floats + (first + t) * in.lanes.stride + lane * x_apart + begin,
+                  in.lanes.stride,
+                  n,
+                  sums + std::popcount(unsigned(lane)) * lane_sums + r * lane_tokens + t * 16,
+                  begin == 0,
+                  begin + n == steps ? std::countr_one(unsigned(lane)) : 0,
+                  next + (asked + 63) / 64 * 64,
+                  next + until};
+              asked = until;
+              with_count<lane_tile>(count, [&](auto T) { lane_pass<T()>(pass); });
+            }
+          }
+        }
+      for (int64_t t = 0; t < tokens; t++)
+        for (int64_t r = 0; r < rows; r += 8) {
+          const vf sum = load(sums + r / 16 * 16 * lane_tokens + t * 16 + r % 16);
+          store(y + (first + t) * y_stride + row + r, w.bias ? sum + load(w.bias + row + r) : sum);
+        }
+    }
+  }
+  return row;
+}
+
+}  // namespace aleator::ALEATOR_ISA
