@@ -57,7 +57,7 @@ void RecurrentLayers::run_layer(int thread, Products& products, const SSMLayer& 
       products.input(thread, selected_.data(), wide, s.rank, forms_of({&l.time_step}));
   products.lower(thread, steps, {{&l.time_step, dt_.data()}});
   pool.split_pieces(thread, s.inner, channels_together, [&](int64_t begin, int64_t end) {
-    products.product(thread, 0, l.time_step, begin, end, steps, dt_.data());
+    products.product(thread, 0, l.time_step, 1, begin, end, steps, dt_.data());
     scan_(s, runs, tokens, begin, end, convolved_.data(), dt_.data(), selected_.data(),
           projected_.data(), y_.data());
   });
