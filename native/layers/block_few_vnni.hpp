@@ -151,7 +151,7 @@ static inline __m128i first_lanes(__m512i v) {
 // four of the other.
 static inline __m512i scale_order(int first) {
   const auto four = [&](int group) {
-    return int64_t(0x0001000100010001) * (0x8000 | (first + group));
+    return int64_t(uint64_t(0x0001000100010001) * uint64_t(0x8000 | (first + group)));
   };
   return _mm512_setr_epi64(four(0), four(1), four(0), four(1), four(2), four(3), four(2), four(3));
 }
