@@ -36,17 +36,23 @@ struct Attended {
 // them.
 class Ahead {
  public:
-  Ahead(const CacheSide& side, const int32_t* cells, int64_t columns, int64_t first_byte,
-        int64_t bytes)
-      : rows_(side.rows(0)), cells_(cells), columns_(side.by_channel ? 0 : columns), bytes_(bytes) {
-    rows_.first += first_byte;
+  // Of each column heads [h0, h1): from channel c0 of the first one up to c1, if there are so many,
+  // of the last one.
+  Ahead(const CacheSide& side, const int32_t* cells, int64_t columns, int64_t h0, int64_t h1,
+        int64_t c0 = 0, int64_t c1 = INT64_MAX)
+      : rows_(side.rows(h0)), cells_(cells), columns_(side.by_channel ? 0 : columns) {
+    const int64_t before = stored_bytes(side.type, c0);
+    rows_.first += before;
+    bytes_ = (h1 - 1 - h0) * side.row_bytes() +
+             stored_bytes(side.type, c1 < side.dim ? c1 : side.dim) - before;
   }
   // Columns from `begin` up to `end` may be asked for now.
   void expect(int64_t begin, int64_t end) {
     if (next_ < begin) next_ = begin, left_ = 0;
     end_ = end < columns_ ? end : columns_;
   }
-  void ask(int64_t bytes) {
+  // Asks for so many more bytes of them. Inlined, as kernels of any instruction set have it.
+  [[gnu::always_inline]] void ask(int64_t bytes) {
     while (bytes > 0) {
       if (left_ <= 0) {
         if (next_ >= end_) return;
@@ -61,7 +67,7 @@ class Ahead {
  private:
   CacheSide::Rows rows_;
   const int32_t* cells_;
-  int64_t columns_, bytes_, next_ = 0, end_ = 0, left_ = 0;
+  int64_t columns_, bytes_ = 0, next_ = 0, end_ = 0, left_ = 0;
   const uint8_t* at_ = nullptr;
 };
 

@@ -61,10 +61,7 @@ void AttentionStep::run_many(Scratch& own, const AttentionShape& s, const Tile& 
   own.factors.assign(n, 0.0f);
   float* const highest = own.highest.data();
   const bool adjusts = s.softcap != 0 || s.slopes;
-  const auto of_head = [&](const CacheSide& side) {
-    return Ahead(side, tile.cells, tile.n, h * side.row_bytes(), side.row_bytes());
-  };
-  Ahead keys = of_head(s.keys), values = of_head(s.values);
+  Ahead keys(s.keys, tile.cells, tile.n, h, h + 1), values(s.values, tile.cells, tile.n, h, h + 1);
   blocks([&](int64_t begin, int64_t end, float* scores) {
     keys.expect(end, end + together);
     score(own, s, seen, tile.keeps, begin, end, scores, together, keys,

@@ -49,7 +49,7 @@ void AttentionStep::score_part(Scratch& own, const AttentionShape& s, const Tile
   const int64_t stride = padded(longest_) + attention_slack;
   form(own, s, tile, 0, s.keys.heads, q);
   const int64_t together = columns_together(tile.tokens * s.group(), s.keys.dim);
-  Ahead ahead(s.keys, tile.cells, end, 0, s.keys.heads * s.keys.row_bytes());
+  Ahead ahead(s.keys, tile.cells, end, 0, s.keys.heads);
   for (int64_t j = begin; j < end; j += together) {
     ahead.expect(j + together, j + 2 * together);
     for (int64_t h = 0; h < s.keys.heads; h++)
@@ -88,11 +88,9 @@ void AttentionStep::mix_channels(Scratch& own, const AttentionShape& s, const Ti
       std::fill_n(&mixed_[i * width + c], std::min(channels_together, width - c), 0.0f);
   });
   const int64_t together = columns_together(n, dim);
-  const auto byte = [&](int64_t i) {
-    return i / per_head * s.values.row_bytes() +
-           stored_bytes(s.values.type, std::min(dim, i % per_head * channels_together));
-  };
-  Ahead ahead(s.values, tile.cells, tile.n, byte(first), byte(last) - byte(first));
+  Ahead ahead(s.values, tile.cells, tile.n, first / per_head, (last - 1) / per_head + 1,
+              first % per_head * channels_together,
+              ((last - 1) % per_head + 1) * channels_together);
   for (int64_t j = 0; j < tile.n; j += together) {
     ahead.expect(j + together, j + 2 * together);
     each([&](int64_t h, int64_t c, int64_t end, int64_t row) {

@@ -270,10 +270,7 @@ void AttentionStep::run_heads(Scratch& own, const AttentionShape& s, const Tile&
       for (int64_t h = 0; h < h1 - h0; h++)
         f(j, std::min(tile.n, j + few_rows), own.seen[h], h * n);
   };
-  const auto of_heads = [&](const CacheSide& side) {
-    return Ahead(side, tile.cells, tile.n, h0 * side.row_bytes(), (h1 - h0) * side.row_bytes());
-  };
-  Ahead keys = of_heads(s.keys), values = of_heads(s.values);
+  Ahead keys(s.keys, tile.cells, tile.n, h0, h1), values(s.values, tile.cells, tile.n, h0, h1);
   blocks([&](int64_t begin, int64_t end, const Attended& seen, int64_t row) {
     keys.expect(end, end + few_rows);
     score_keys_(seen, s.keys, s.scale, begin, end, &own.scores[row * stride + begin], stride,
