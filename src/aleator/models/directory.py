@@ -21,6 +21,8 @@ from aleator.models.sentence_transformers import longest_of_directory, pooling_o
 MAX_MTP = 64
 """Layers that predict further tokens; each has a name for every expert's matrices.  Known models have 1."""
 
+_PART = 1 << 22
+"""Bytes of matrices that are compared at a time, which take as much memory."""
 _IN_FLOAT32 = ("ffn_gate_inp.weight", "per_layer_model_proj.weight")
 """Matrices that GGUF files have in float32: of BF16 the activations would be rounded."""
 
@@ -36,11 +38,11 @@ class Directory:
     """
 
     def __init__(self, path: Path) -> None:
-        """Read config.json.
+        """Read config.json, and whether an output matrix is the embedding.
 
         Raises:
             ModelNotFound: nothing is there.
-            FileFormatError: config.json is missing or damaged; names the field.
+            FileFormatError: a file is missing or damaged; names the field.
             UnsupportedModel: an architecture or a feature is not supported.
         """
         self.path = path
@@ -62,7 +64,7 @@ class Directory:
         longest = longest_of_directory(path)
         self.config = replace(
             config,
-            tied=(config.tied and not self._has_own_head()) or _is_headless(self.fields),
+            tied=_is_headless(self.fields) or (config.tied and not self._has_own_head()),
             pooling=pooling_of_directory(path),
             longest_text=longest if longest < config.context_length else 0,
         )
@@ -116,7 +118,12 @@ class Directory:
         embedding, head = found.get("token_embd"), found.get("output")
         if embedding is None or head is None or embedding.shape != head.shape:
             return False
-        return embedding.type != head.type or not np.array_equal(embedding.data, head.data)
+        if embedding.type != head.type:
+            return True
+        return any(
+            not np.array_equal(embedding.data[at : at + _PART], head.data[at : at + _PART])
+            for at in range(0, embedding.data.size, _PART)
+        )
 
     def _n_mtp(self) -> int:
         """How many layers predict further tokens."""

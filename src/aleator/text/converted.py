@@ -29,11 +29,10 @@ def open_converted(path: str | os.PathLike[str]) -> ConvertedDirectory:
     path = Path(path)
     directory = Directory(path)
     vocab = Vocabulary.from_directory(path)
-    fields, left_out = vocabulary_fields(
-        vocab, path, directory.architecture.name, directory.config.n_vocab
-    )
-    answers = [vocab.ids[each] for each in ANSWERS if each in vocab.ids]
-    ranks = vocab.rerank_template is not None and len(answers) == len(ANSWERS)
+    n_vocab = directory.config.n_vocab
+    fields, left_out = vocabulary_fields(vocab, path, directory.architecture.name, n_vocab)
+    answers = [vocab.ids.get(each, n_vocab) for each in ANSWERS]
+    ranks = vocab.rerank_template is not None and max(answers) < n_vocab
     made = ConvertedDirectory(path, fields, answers if ranks else ())
     made.left_out += left_out
     return made

@@ -30,7 +30,7 @@ from aleator.generate.completion import open_length
 T = TypeVar("T")
 
 _TOKEN = re.compile(
-    r"""\s*(?:(?P<string>(?P<quote>\'\'\'|\"""|'|")(?:\\.|(?!(?P=quote))[^\\])*(?P=quote))"""
+    r"""\s*(?:(?P<string>(?P<quote>\'\'\'|\"""|'(?!'')|"(?!\"\"))(?:\\.|(?!(?P=quote))[^\\])*(?P=quote))"""
     r"""|(?P<sign>[()\[\]{},=:])|(?P<word>[^\s'"()\[\]{},=][^'"()\[\]{},=]*))\s*""",
     re.DOTALL,
 )
@@ -151,18 +151,20 @@ class _Reader:
     def __init__(self, text: str, cut: bool = False) -> None:
         self.made: list[Call] = []
         self._tokens: list[tuple[str, str]] = []
+        self._cut = False  # whether the last token may have gone on
         self._at = end = 0
         while end < len(text):
             found = _TOKEN.match(text, end)
             if found is None:
-                if cut:
-                    break  # within a string
-                raise Malformed
+                if not cut:
+                    raise Malformed
+                self._tokens.append(("string", text[end:]))
+                self._cut = True
+                break
             kind = next(kind for kind in ("string", "sign", "word") if found[kind])
-            if kind == "word" and cut and found.end() == len(text):
-                break  # it may have gone on
             self._tokens.append((kind, found[kind].rstrip()))
             end = found.end()
+            self._cut = cut and (kind == "word" or found["string"] in ("''", '""'))
         self._tokens.append(("end", ""))
 
     @property
@@ -176,15 +178,14 @@ class _Reader:
             self._up_to("]", self._call)
         else:
             self._call()
-        self._next("end")
-        if not self.made:
+        if not self.made or not self.at_end:
             raise Malformed
         return self.made
 
     def _call(self) -> None:
-        name = self._next("word")
-        if not _NAME.fullmatch(name):
+        if not _NAME.fullmatch(self._tokens[self._at][1]):
             raise Malformed
+        name = self._next("word")
         self._next("sign", "(")
         self.made.append(call := Call(name))
         self._up_to(")", lambda: call.arguments.append(self._argument()))
@@ -231,11 +232,13 @@ class _Reader:
         return found
 
     def _next(self, kind: str, text: str | None = None) -> str:
-        """Read what comes next, which must be of a kind and may be of one text only."""
+        """Read what comes next, which must be of a kind and may be of one text only, and not be cut off."""
         found, said = self._tokens[self._at]
         if found != kind or text not in (None, said):
             raise Malformed
         self._at += 1
+        if self._cut and self.at_end:
+            raise Malformed
         return said
 
 

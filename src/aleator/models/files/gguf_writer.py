@@ -169,9 +169,7 @@ def whole_file(path: Path, size: int) -> Iterator[BinaryIO]:
                 os.link(f"/proc/self/fd/{nameless}", beside, src_dir_fd=nameless)
         os.replace(beside, path)
     except OSError as error:
-        if (
-            error.filename is None and error.errno is not None
-        ):  # of a write: the disk is full, or a limit reached
+        if error.filename is None and error.errno is not None:  # of a write: the disk is full
             raise OSError(error.errno, error.strerror, os.fspath(path)) from error
         raise
     finally:
