@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from aleator.models.kernels.fused import Operand
+from aleator.models.kernels.fused import MOST_PARTS, Operand
 from aleator.models.kernels.norms import RowNorm
 from aleator.models.kernels.planes import Planes
 from aleator.models.kernels.recurrent_parts import PartNorm
@@ -49,13 +49,16 @@ def sum_of(
     """
     x, scale, norm, whole, own, first = residual
     found = [row_norm(of) for of in (norm, own) if of is not as_it_is]
-    more = first is not None or own is not as_it_is
-    if any(of is None or of.kind != "rms" for of in found) or (isinstance(y, Sum) and more):
+    more = own is not as_it_is
+    terms = [isinstance(y, Sum), first is not None, more]
+    if any(of is None or of.kind != "rms" for of in found) or sum(terms) > 1:
         return None
     last = _step(x, norm, scale=scale, whole=whole, kept=kept)
     if isinstance(y, Sum):
         inner = sum_of(*y)
-        return None if inner is None else (inner[0], [*inner[1], replace(last, residual=x)])
+        if inner is None or len(inner[1]) == MOST_PARTS:
+            return None
+        return inner[0], [*inner[1], replace(last, residual=x)]
     if first is not None:
         return first, [_step(x, residual=x, scale=scale), replace(last, takes=y)]
     if more:

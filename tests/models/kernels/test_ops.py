@@ -224,6 +224,20 @@ def test_sums_of_two_products(kinds: tuple[str, ...]) -> None:
         assert isinstance(made, Sum) == (n <= FEW and len(kinds) == 1)
 
 
+def test_sums_of_more_terms_than_a_launch_makes() -> None:
+    """They are made before the product, with the same bits."""
+    x, y, first, matrix = *(rows(3, WIDE, i) for i in (2, 3, 4)), linear("Q8_0")
+    own = RowNorm("rms", vector(WIDE, 5), None, 1e-6)
+    every = Sum(y, Residual(x, 0.5, NORM, None, own, first))
+    same(OPS.summed(every), own(x + first * 0.5) + NORM(y) * 0.5)
+    deep = Sum(y, Residual(x, 0.5, NORM, None, own))
+    for made in (every, *(deep := Sum(deep, Residual(x, 0.5, NORM)) for _ in range(3))):
+        total = OPS.summed(made)
+        taken, product = OPS.sum_product(*made, matrix, NORM)
+        same(taken, total)
+        same(product, each(matrix, NORM(total)))
+
+
 @pytest.mark.parametrize("kinds", [("Q8_0",), ("F32",), ("Q8_0", "Q4_0"), ("Q8_0", "Q4_0", "F32")])
 @pytest.mark.parametrize("gated", [False, True])
 def test_sums_before_a_product(kinds: tuple[str, ...], gated: bool) -> None:

@@ -28,6 +28,8 @@ _ROWS_OF_TWO = 2  # the most rows per program of two matrices with blocks: more 
 _WIDE = 8192  # from this many rows of a matrix on, there are enough programs
 PROGRAMS = 512
 """The most programs per launch, roughly: each has its own memory, which the L2 cache should hold."""
+MOST_PARTS = 3
+"""The most steps that make what a matrix is multiplied by."""
 
 
 class Operand(NamedTuple):
@@ -35,7 +37,7 @@ class Operand(NamedTuple):
 
     x: torch.Tensor
     norm: norms.RowNorm | None = None
-    parts: Sequence[PartNorm] = ()  # one after the other, at most three
+    parts: Sequence[PartNorm] = ()  # one after the other, at most MOST_PARTS
     activation: str = ""  # of the product, see :func:`product_of_few`
     gated: bool = False
 
@@ -50,12 +52,12 @@ class Operand(NamedTuple):
 
     @property
     def constants(self) -> tuple[Any, ...]:
-        """Constants of kernels: activation, norm, its width and groups at once, and those of three parts."""
+        """Constants of kernels: activation, norm, its width and groups at once, and those of all parts."""
         n = self.x.shape[1]
         norm = ("", 0) if self.norm is None else (self.norm.kind, n)
-        parts = [of.constants for of in self.parts] + [(0, False, "", 1, 1)] * 3
+        none = [(0, False, "", 1, 1)] * (MOST_PARTS - len(self.parts))
         how = self.activation, self.gated, *norm, norms.groups_at_once(n)
-        return *how, *itertools.chain(*parts[:3])
+        return *how, *itertools.chain(*(of.constants for of in self.parts), *none)
 
 
 def product_of_few(

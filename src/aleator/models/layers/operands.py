@@ -32,15 +32,14 @@ class Routed(NamedTuple):
 
 
 class Residual(NamedTuple):
-    """A residual connection: ``(x + norm(product) * scale) * whole``."""
+    """A residual connection: ``(own(x + first * scale) + norm(product) * scale) * whole``."""
 
     x: torch.Tensor  # [T, n_out]
     scale: float = 1.0  # the last factor of the product
     norm: Norm = as_it_is  # applied before the factor
     whole: torch.Tensor | None = None  # the factor of the sum, [1], only after a norm; None: 1
-    own: Norm = as_it_is  # applied to x
-    # [T, n_out], without a norm: ``first * scale`` is added to x first; None: nothing is
-    first: torch.Tensor | None = None
+    own: Norm = as_it_is  # only with a norm of the product
+    first: torch.Tensor | None = None  # [T, n_out], only of a sum that is left; None: 0
 
 
 class Sum(NamedTuple):

@@ -125,7 +125,7 @@ class TorchOps:
         return self.product(*second, residual=residual._replace(x=x))
 
     def add(self, y: Activations, residual: Residual) -> Tensor:
-        """``(x + norm(y) * scale) * whole``."""
+        """The sum that :class:`Residual` says, of the product ``y``."""
         x, scale, norm, whole, own, first = residual
         if first is not None:
             x = self.add(first, Residual(x, scale))
