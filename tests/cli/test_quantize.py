@@ -75,8 +75,7 @@ def test_imatrix(aleator: Command, tmp_path: Path) -> None:
     made = str(tmp_path / "out.gguf")
     words = ("quantize", str(bundled_model()), made, "--type", "Q2_K", "--imatrix", out)
     result = aleator(*words)
-    assert result.code == 0, result.err
-    assert "lacks 1 tensors, such as token_embd.weight" in result.err
+    assert (result.code, "lacks" in result.err) == (0, False), result.err
     assert GGUFFile(made).get("quantize.imatrix.chunks_count", 0) == 3
     assert "is the file that is read" in aleator(*words[:2], out, *words[3:]).err
 

@@ -62,7 +62,7 @@ class Quantisation:
         kind: the file type, as in :data:`~aleator.models.conversion.file_types.FILE_TYPES`; None: types stay.
         changes: the tensors in the order of the new file.
         widened: how many tensors come from types that have already lost precision, by type.
-        unweighed: matrices that the importance matrix lacks.
+        unweighed: matrices of layers that the importance matrix lacks.
     """
 
     def __init__(
@@ -104,7 +104,9 @@ class Quantisation:
                     imatrix.path,
                     f"has no matrix of {self._gguf.path}: it was made of another model",
                 )
-            self.unweighed = [e.new.name for e in changed if self._importance(e.new) is None]
+            lacking = [e.new.name for e in changed if self._importance(e.new) is None]
+            # Embedding and output are in none that `aleator imatrix` or llama-imatrix makes unasked.
+            self.unweighed = [n for n in lacking if category(n) not in ("embedding", "output")]
 
     @property
     def size(self) -> tuple[int, int]:
