@@ -163,6 +163,8 @@ def rounded_in_blocks(pairs: Mapping[str, Any], kept: Sequence[int] = ()) -> dic
 @pytest.mark.parametrize("kind", ["auto", "stored"])
 def test_by_default_the_type_follows_the_base(tmp_path: Path, kind: str) -> None:
     path, pairs = in_blocks(tmp_path, layer=1), pairs_of(1)
+    for a, b in pairs.values():
+        a[2, :32], b[3] = 0, 0  # Q8_0 holds blocks of zeros
     decoder = adapted(path, write_adapter(tmp_path / "a", pairs), kind=kind)
     of_layers: list[set[str]] = [set(), set()]
     for name, pair in decoder.adapters.loaded[0].matrices.items():
