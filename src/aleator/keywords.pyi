@@ -663,9 +663,9 @@ class LoadKeywords(CacheKeywords, total=False):
     (default: none)."""
 
     adapter_type: str
-    """What adapters' numbers are rounded to, for fewer bytes: stored: nothing; f16: those in
-    float32 to it; q8_0: all; auto: q8_0 beside the model's quantised matrices, nothing beside
-    others (auto or stored or f16 or q8_0; default: auto)."""
+    """How adapters' numbers are kept: auto: rounded to Q8_0 beside the model's quantised matrices,
+    as stored beside others; stored: as in the file; f16: those in float32 rounded to float16; q8_0:
+    all to Q8_0 (auto or stored or f16 or q8_0; default: auto)."""
 
     model_draft: str | None
     """What guesses for spec_type='draft': a smaller model with the same vocabulary; the directory

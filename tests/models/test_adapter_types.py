@@ -90,6 +90,8 @@ def test_numbers_in_q8_0_stay_so(
     matrices = decoder.adapters.loaded[0].matrices.values()
     of_b = "F16" if rank % 32 else "Q8_0"
     assert {(pair.a.type, pair.b.type) for pair in matrices} == {("Q8_0", of_b)}
+    beside = adapted(in_blocks(tmp_path, layer=1), file).adapters.loaded[0].matrices.items()
+    assert {pair.b.type for name, pair in beside if name.startswith("blk.1.")} == {"Q8_0"}
     monkeypatch.setattr(adapter_files, "KEPT", ("F32",))
     whole = adapted(base, file)
     assert {each.a.type for each in whole.adapters.loaded[0].matrices.values()} == {"F32"}
@@ -163,6 +165,8 @@ def rounded_in_blocks(pairs: Mapping[str, Any], kept: Sequence[int] = ()) -> dic
 @pytest.mark.parametrize("kind", ["auto", "stored"])
 def test_by_default_the_type_follows_the_base(tmp_path: Path, kind: str) -> None:
     path, pairs = in_blocks(tmp_path, layer=1), pairs_of(1)
+    for a, b in pairs.values():
+        a[2, :32], b[3] = 0, 0  # Q8_0 holds blocks of zeros
     decoder = adapted(path, write_adapter(tmp_path / "a", pairs), kind=kind)
     of_layers: list[set[str]] = [set(), set()]
     for name, pair in decoder.adapters.loaded[0].matrices.items():
@@ -188,3 +192,20 @@ def test_what_q8_0_does_not_hold_stays_as_it_is(tmp_path: Path, side: int, small
     wanted = rounded_in_blocks(pairs, [side] if small else [0, 1])
     assert np.isfinite(logits(decoder, "a")).all()
     same_logits(decoder, adapted(path, write_adapter(tmp_path / "b", wanted), kind="stored"))
+
+
+@pytest.mark.parametrize("high", [1.0, 16.0])
+def test_small_columns_of_b_that_count_are_not_lost(tmp_path: Path, high: float) -> None:
+    """Where A's numbers are the larger, a block of B would round away what both add."""
+    pairs = pairs_of(1)
+    for a, b in pairs.values():
+        a[3:] *= high
+        b[:, 3:] /= high
+    decoder = adapted(in_blocks(tmp_path, layer=1), write_adapter(tmp_path / "a", pairs))
+    made = [
+        pair
+        for name, pair in decoder.adapters.loaded[0].matrices.items()
+        if name.startswith("blk.1.")
+    ]
+    assert {pair.a.type for pair in made} == {"Q8_0"}
+    assert {pair.b.type for pair in made} == {"Q8_0" if high == 1 else "F32"}

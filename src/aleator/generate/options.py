@@ -183,8 +183,9 @@ class ModelOptions(Options):
         metavar="[NAME=]FILE[:SCALE]",
     )  # fmt: skip
     adapter_type: str = host_option(
-        "what adapters' numbers are rounded to, for fewer bytes: stored: nothing; f16: those in float32 "
-        "to it; q8_0: all; auto: q8_0 beside the model's quantised matrices, nothing beside others",
+        "how adapters' numbers are kept: auto: rounded to Q8_0 beside the model's quantised matrices, as "
+        "stored beside others; stored: as in the file; f16: those in float32 rounded to float16; q8_0: all "
+        "to Q8_0",
         "auto", choices=("auto", "stored", "f16", "q8_0"), flags=("--lora-type",),
     )  # fmt: skip
     model_draft: str | None = host_option(

@@ -25,6 +25,8 @@ _HIGHEST = 15
 """The power of two below which numbers lie before they are rounded to Q8_0, whose scales are float16."""
 _LEAST_FACTOR = 2.0**-100
 """The least of a matrix's factors, whose products with scales float32 holds; its inverse is the highest."""
+_UNEVEN = 8
+"""How far products of numbers of A and B at one place of the rank may be below those of the largest of each."""
 _SIXTEEN, _BLOCK, _BLOCK_BYTES = 16, TENSOR_TYPES["Q8_0"].block, TENSOR_TYPES["Q8_0"].size
 
 
@@ -58,7 +60,7 @@ def kept(path: Path, name: str, matrix: LowRank, kind: str, base: StoredTensor) 
     does not hold is rounded as with "f16".
     """
     if kind == "q8_0" or (kind == "auto" and base.type not in FLOAT_TYPES):
-        matrix = _in_blocks(matrix, matrix.a.shape[name == adapted.EMBEDDING])
+        matrix = _in_blocks(matrix, name == adapted.EMBEDDING)
     if kind in ("auto", "stored"):
         return matrix
     made = []
@@ -78,16 +80,25 @@ def kept(path: Path, name: str, matrix: LowRank, kind: str, base: StoredTensor) 
     return replace(matrix, a=made[0], b=made[1])
 
 
-def _in_blocks(matrix: LowRank, rank: int) -> LowRank:
-    """The matrix with those of its sides in Q8_0 that it holds."""
-    a, b = matrix.a, matrix.b
-    if a.type != "Q8_0" and a.shape[-1] % _BLOCK == 0:
+def _in_blocks(matrix: LowRank, embeds: bool) -> LowRank:
+    """The matrix with those of its sides in Q8_0 that it holds.
+
+    A block along the rank loses the small numbers beside large ones.  So such blocks are not made where those
+    count as much, as the other side's numbers are the larger there.
+    """
+    a, b, rank = matrix.a, matrix.b, matrix.a.shape[embeds]
+    rows, even = np.zeros((0, rank), np.float32), True
+    if b.type != "Q8_0":
+        rows = b.floats().reshape(-1, rank, _SIXTEEN).swapaxes(1, 2).reshape(-1, rank)
+        of_a = np.abs(a.floats()).max(axis=1 - embeds).astype(np.float64)
+        of_b = np.abs(rows).max(axis=0).astype(np.float64)
+        even = bool(of_a.max() * of_b.max() <= _UNEVEN * (of_a * of_b).max())
+    if a.type != "Q8_0" and a.shape[-1] % _BLOCK == 0 and (even or not embeds):
         blocks, factor = _quantised(a.floats(), matrix.factor)
         if blocks is not None:
             a = StoredTensor("Q8_0", a.shape, blocks.reshape(-1))
             matrix = replace(matrix, a=a, factor=factor)
-    if b.type != "Q8_0":
-        rows = b.floats().reshape(-1, rank, _SIXTEEN).swapaxes(1, 2).reshape(-1, rank)
+    if b.type != "Q8_0" and even:
         blocks, factor = _quantised(rows, matrix.factor)
         if blocks is not None:
             matrix = replace(matrix, b=columns(blocks, "Q8_0", rank), factor=factor)
