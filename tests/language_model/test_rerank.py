@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,10 @@ from tests.text.test_huggingface import byte_level_backend
 from tests.text.test_huggingface import write as write_tokenizer
 
 DATA = Path(__file__).parents[1] / "data" / "encoders"
+SIZES: dict[str, Any] = {
+    "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1,
+    "intermediate_size": 48,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -79,23 +84,18 @@ def test_converted_rerankers_have_the_head_of_llama_cpps(
     backend = byte_level_backend()
     backend.add_tokens(["no", "yes"])
     folder, file = tmp_path / "Qwen3-Reranker-tiny", tmp_path / "out.gguf"
-    sizes = {
-        "hidden_size": 32,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 48,
-    }
     config = getattr(transformers, f"{model}Config")(
-        **sizes,
-        vocab_size=backend.get_vocab_size(),
-        num_key_value_heads=1,
-        tie_word_embeddings=tied,
+        **SIZES, vocab_size=backend.get_vocab_size(), tie_word_embeddings=tied
     )
     getattr(transformers, f"{model}ForCausalLM")(config).save_pretrained(folder)
     write_tokenizer(folder, backend)
     Quantisation(open_converted(folder), None).write(file)
     theirs, ours, gguf = aleator.load(folder), aleator.load(file), GGUFFile(file)
-    assert ours.rerank(QUERY, DOCUMENTS) == theirs.rerank(QUERY, DOCUMENTS)
+    # Files of Llama's kind have the channels that rotate in another order, and so their sums.
+    wanted = {each.index: each.score for each in theirs.rerank(QUERY, DOCUMENTS)}
+    assert {each.index: each.score for each in ours.rerank(QUERY, DOCUMENTS)} == pytest.approx(
+        wanted, abs=0 if model == "Qwen3" else 1e-6
+    )
     assert ("cls.output.weight" in gguf.tensors) == (model == "Qwen3")
     if model == "Qwen3":
         rows = gguf.stored("token_embd.weight" if tied else "output.weight").floats()
@@ -103,3 +103,37 @@ def test_converted_rerankers_have_the_head_of_llama_cpps(
         assert np.array_equal(gguf.stored("cls.output.weight").floats(), rows[ids])
         assert gguf.fields.values["qwen3.pooling_type"] == 4
         assert gguf.fields.values["qwen3.classifier.output_labels"] == ["yes", "no"]
+
+
+@pytest.mark.parametrize("labels", [1, 2])
+def test_classifiers_rank_by_their_only_output(labels: int, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    backend = byte_level_backend()
+    backend.add_tokens(["no", "yes"])
+    folder, file = tmp_path / "Qwen3-Reranker-tiny", tmp_path / "out.gguf"
+    config = transformers.Qwen3Config(
+        **SIZES, vocab_size=backend.get_vocab_size(), num_labels=labels
+    )
+    model = transformers.Qwen3ForSequenceClassification(config)
+    model.save_pretrained(folder)
+    write_tokenizer(folder, backend)
+    if labels > 1:
+        with pytest.raises(UnsupportedModel, match="a head with 2 outputs"):
+            aleator.load(folder)
+        with pytest.raises(UnsupportedModel, match="2 outputs"):
+            open_converted(folder)
+        return
+    Quantisation(open_converted(folder), None).write(file)
+    theirs, gguf = aleator.load(folder), GGUFFile(file)
+    ranked = theirs.rerank(QUERY, DOCUMENTS, template=TEMPLATE)
+    assert aleator.load(file).rerank(QUERY, DOCUMENTS, template=TEMPLATE) == ranked
+    for each in ranked:
+        text = TEMPLATE.replace("{query}", QUERY).replace("{document}", DOCUMENTS[each.index])
+        ids = theirs.tokenizer.encode(text, parse_special=True)
+        with torch.no_grad():
+            state = model.model(torch.tensor([ids])).last_hidden_state[0, -1]
+            assert each.score == pytest.approx(model.score(state).sigmoid().item(), abs=1e-5)
+    assert gguf.tensors["cls.output.weight"].shape == (2, 32)
+    assert gguf.fields.values["qwen3.pooling_type"] == 4
+    assert gguf.fields.values["qwen3.classifier.output_labels"] == ["yes", "no"]

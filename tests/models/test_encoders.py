@@ -118,7 +118,7 @@ def test_vectors_and_tokens_are_those_of_llama_server(name: str, tmp_path: Path)
     for i, text in enumerate(TEXTS):
         assert list(model.request_maker.tokens(text, whole=True)) == golden[f"tokens-{i}"].tolist()
     # llama.cpp's sums are in another order, and its Q8_0 rounds activations in another way.  GELU from a table
-    # of float16 makes steps of either: transformers with that table differs so between float32 and float64.
+    # of float16 makes steps of either: transformers with it differs as much between float32 and float64.
     for pooling in ("mean", "cls", "last"):
         got = model.embed(TEXTS, pooling, normalize=False)
         wanted = golden[f"vectors-{pooling}"]

@@ -147,7 +147,7 @@ class Directory:
         return made
 
 
-_BARE = re.compile(r"\w*(?<!Head)(?<!Heads)Model")
+_BARE = re.compile(r"\w*(?<!Head)(?<!Heads)Model|\w+ForSequenceClassification")
 """Classes of transformers without an output matrix; GPT2LMHeadModel and GPT2DoubleHeadsModel have one."""
 
 

@@ -79,10 +79,12 @@ class ConvertedDirectory(GGUFFile):
         """
         self.directory = directory = Directory(path)
         self._said = config_in_gguf(directory.architecture, directory.config)
-        self._answers = answers if directory.architecture.name in _RANKING else ()
-        if self._answers:
-            self._said = replace(self._said, pooling="rank")
         found, n = dict(directory.tensors()), directory.config.n_layers
+        has_head = f"{OUTPUT}.weight" in found
+        ranks = directory.architecture.name in _RANKING and (has_head or bool(answers))
+        self._answers = answers if ranks and not has_head else ()
+        if ranks:
+            self._said = replace(self._said, pooling="rank")
         self._raw = {name: each for name, each in found.items() if layer_of(name) < n}
         self._made = _computed(directory.config) | self._zeros()
         self.left_out = [_MTP_LAYERS] if len(self._raw) < len(found) else []
@@ -104,7 +106,7 @@ class ConvertedDirectory(GGUFFile):
         }
         if "token_types.weight" in self._raw:
             fields["tokenizer.ggml.token_type_count"] = self._raw["token_types.weight"].shape[0]
-        if self._answers:
+        if ranks:
             fields[f"{directory.architecture.name}.classifier.output_labels"] = [*ANSWERS]
         listed = [_entry(path, key, value) for key, value in fields.items()]
         super().__init__(path, beginning([*listed, *vocabulary], new)[0])
