@@ -44,6 +44,14 @@ def test_standard_error_tells_seed_parameters_chain_and_speed(
     assert "ended by: length" in err
 
 
+def test_a_draft_model_guesses(aleator: Command) -> None:
+    words = ("generate", "-p", "ROMEO:", "-n", "40", "--temp", "0", "--model-draft", "bundled")
+    guessed, alone = aleator(*words), aleator(*words, "--spec-type", "none")
+    assert guessed.out == alone.out
+    assert re.search(r"tokens/s, [1-9]\d* of \d+ guesses right \|", guessed.err), guessed.err
+    assert "guesses" not in alone.err
+
+
 def test_the_log_tells_where_samplers_run(aleator: Command) -> None:
     line = (
         "INFO aleator.generate.sampling_device: samplers: all run on the host, "

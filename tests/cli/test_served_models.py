@@ -31,6 +31,7 @@ adapters = ["old=poet.gguf:0.5"]
 
 [package]
 path = "tiny-stories"
+model_draft = "bundled"
 """
 
 
@@ -62,6 +63,7 @@ def test_a_file_lists_models_and_their_options(tmp_path: Path) -> None:
     assert (large.name, large.path) == ("org/large", "hf:org/large:Q4_K_M")
     assert large.options == {"adapters": (("old", poet, 0.5),)}
     assert (package.path, package.aliases, package.keep_loaded) == ("tiny-stories", (), False)
+    assert package.options == {"model_draft": "bundled", "spec_type": "draft"}
 
 
 @pytest.mark.parametrize(

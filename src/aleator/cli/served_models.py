@@ -111,6 +111,8 @@ def _of_table(folder: Path, name: str, table: Any, known: Mapping[str, Parameter
         key: _checked(folder, known[key], value)
         for key, value in resolved(given, known, FOUND).items()
     }
+    if "model_draft" in options:
+        options.setdefault("spec_type", "draft")
     aliases = options.pop("alias", ())
     own = _located(folder, path)
     return Found(name=name, path=own, aliases=aliases, keep_loaded=keep, options=options)
