@@ -241,6 +241,9 @@ def test_files_that_are_no_models(aleator: Command, tmp_path: Path) -> None:
     assert result.code == 3
     assert "lloma" in result.err
     assert "qwen2" in result.err
+    (tmp_path / "adapter_config.json").touch()
+    result = aleator("generate", "-m", str(tmp_path), "-p", "x")
+    assert (result.code, "adapter, which is given beside" in result.err) == (3, True), result.err
 
 
 @pytest.mark.parametrize("name", ["gemma3", "mamba"])

@@ -216,13 +216,13 @@ def report(generations: Sequence[Generation]) -> None:
     """Print the speed and the stop reason on standard error."""
     stats = generations[0].stats
     reused = f" ({stats.reused_tokens} more reused)" if stats.reused_tokens else ""
-    guesses = f", {stats.draft_n_accepted} of {stats.draft_n} guesses right" if stats.draft_n else ""
+    right = f", {stats.draft_n_accepted} of {stats.draft_n} guesses right" if stats.draft_n else ""
     gap = "\n" if sys.stdout.isatty() else ""
     made = sum(len(generation.tokens) for generation in generations)
     reasons = ", ".join(dict.fromkeys(generation.stop_reason for generation in generations))
     note(
         f"{gap}prompt {stats.prompt_tokens} tokens{reused}, {stats.prompt_tokens_per_second:.1f} tokens/s | "
-        f"text {made} tokens, {stats.decode_tokens_per_second:.1f} tokens/s{guesses} | "
+        f"text {made} tokens, {stats.decode_tokens_per_second:.1f} tokens/s{right} | "
         f"sampler {stats.sampler_us_per_token:.1f} us/token | ended by: {reasons}"
     )
 

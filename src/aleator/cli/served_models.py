@@ -76,9 +76,8 @@ def _is_model(path: Path) -> bool:
     """Whether a file is a GGUF model, or the first part of one."""
     part = _PART.fullmatch(path.stem)
     first = part is None or int(part[2]) == 1
-    return (
-        path.suffix == ".gguf" and path.is_file() and first and not path.name.startswith("mmproj")
-    )
+    beside = any(word in path.name for word in ("mmproj", "imatrix"))
+    return path.suffix == ".gguf" and path.is_file() and first and not beside
 
 
 def _of_file(path: Path, known: Mapping[str, Parameter]) -> Iterator[Found]:
