@@ -47,6 +47,20 @@ def test_chat_stop_strings_and_length(aleator: Command) -> None:
     assert "cut off" in aleator(*CHAT[:-1], "2", stdin=b"Speak.\n").err
 
 
+def test_a_draft_model_guesses_in_chats(aleator: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+    chat = LanguageModel.chat
+
+    def spied(self: LanguageModel, *args: Any, **options: Any) -> Any:
+        seen.append(options.get("spec_type"))
+        return chat(self, *args, **options)
+
+    monkeypatch.setattr(LanguageModel, "chat", spied)
+    guessed = aleator(*CHAT, "--model-draft", "bundled", stdin=b"Speak.\n")
+    assert guessed.out == aleator(*CHAT, stdin=b"Speak.\n").out
+    assert seen == ["draft", None]
+
+
 def test_chat_template_file(aleator: Command, tmp_path: Any) -> None:
     path = tmp_path / "template.jinja"
     path.write_text("{{ messages[-1].content }}")

@@ -44,6 +44,14 @@ def test_standard_error_tells_seed_parameters_chain_and_speed(
     assert "ended by: length" in err
 
 
+def test_a_draft_model_guesses(aleator: Command) -> None:
+    words = ("generate", "-p", "ROMEO:", "-n", "40", "--temp", "0", "--model-draft", "bundled")
+    guessed, alone = aleator(*words), aleator(*words, "--spec-type", "none")
+    assert guessed.out == alone.out
+    assert re.search(r"tokens/s, [1-9]\d* of \d+ guesses right \|", guessed.err), guessed.err
+    assert "guesses" not in alone.err
+
+
 def test_the_log_tells_where_samplers_run(aleator: Command) -> None:
     line = (
         "INFO aleator.generate.sampling_device: samplers: all run on the host, "
@@ -233,6 +241,9 @@ def test_files_that_are_no_models(aleator: Command, tmp_path: Path) -> None:
     assert result.code == 3
     assert "lloma" in result.err
     assert "qwen2" in result.err
+    (tmp_path / "adapter_config.json").touch()
+    result = aleator("generate", "-m", str(tmp_path), "-p", "x")
+    assert (result.code, "adapter, which is given beside" in result.err) == (3, True), result.err
 
 
 @pytest.mark.parametrize("name", ["gemma3", "mamba"])

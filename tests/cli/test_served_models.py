@@ -31,6 +31,7 @@ adapters = ["old=poet.gguf:0.5"]
 
 [package]
 path = "tiny-stories"
+model_draft = "bundled"
 """
 
 
@@ -62,6 +63,7 @@ def test_a_file_lists_models_and_their_options(tmp_path: Path) -> None:
     assert (large.name, large.path) == ("org/large", "hf:org/large:Q4_K_M")
     assert large.options == {"adapters": (("old", poet, 0.5),)}
     assert (package.path, package.aliases, package.keep_loaded) == ("tiny-stories", (), False)
+    assert package.options == {"model_draft": "bundled", "spec_type": "draft"}
 
 
 @pytest.mark.parametrize(
@@ -122,6 +124,7 @@ def test_files_in_options_are_relative_to_the_file(tmp_path: Path) -> None:
 def test_a_directory_lists_what_are_models(tmp_path: Path) -> None:
     for name in (
         "b.gguf", "a.gguf", "big-00001-of-00002.gguf", "big-00002-of-00002.gguf", "mmproj-a.gguf", ".h.gguf",
+        "imatrix.gguf",
         "notes.txt", "one/x.gguf", "one/mmproj-x.gguf", "two/x.gguf", "two/y.gguf", "none/x.txt",
         "split/m-00001-of-00002.gguf", "split/m-00002-of-00002.gguf", "hf/config.json", "d.gguf/x",
     ):  # fmt: skip

@@ -274,7 +274,7 @@ def test_texts_that_do_not_fit_are_refused(change: Any, message: str, tmp_path: 
 
 
 @pytest.mark.parametrize(("changes", "message"), [
-    ({"vocab_size": 2047}, "another model: it has 2047 tokens, and the model 2048"),
+    ({"vocab_size": 2047, "eagle_aux_hidden_state_layer_ids": [1, 3, 99]}, "has 2047 tokens, and the model"),
     ({"eagle_aux_hidden_state_layer_ids": [1, 3, 7]}, "must be three layers, 0 to 6"),
     ({"eagle_aux_hidden_state_layer_ids": [1, 3]}, "must be three layers, 0 to 6"),
     ({"draft_vocab_size": DRAFT + 1}, f"'d2t' must be {DRAFT + 1} of I64"),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import fcntl
+import os
 import resource
 import signal
 import subprocess
@@ -60,6 +61,8 @@ def trials(model: LanguageModel) -> Iterator[Trials]:
 def test_the_process_that_was_begun_ahead_is_used(trials: Trials) -> None:
     begun = trials._process
     assert begun is not None
+    group = os.getpgid(begun.pid)
+    assert group == begun.pid  # Ctrl-C, which is for a group, is for the server alone
     trials.begin()
     trials.run("regex", {"option": "regex", "value": "[a-c]"})
     assert trials._process is begun

@@ -37,7 +37,8 @@ examples:
 
 
 TEXT = (
-    "max_tokens", "stop", "context_shift", "stop_loops", *shared.STEERING, "guidance_scale", "negative_prompt",
+    "max_tokens", "stop", "context_shift", "stop_loops", *shared.STEERING, *shared.SPECULATION,
+    "guidance_scale", "negative_prompt",
 )  # fmt: skip
 
 

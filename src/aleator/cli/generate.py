@@ -60,8 +60,7 @@ TEXT = (
 )  # fmt: skip
 GRAMMAR = ("complete_grammar", "jump_forward")
 DRAWING = ("sampling_device", "multi_step")
-SPECULATION = ("spec_type", "spec_draft_n_max")
-OF_TEXTS = (*TEXT, *GRAMMAR, *DRAWING, *SPECULATION)
+OF_TEXTS = (*TEXT, *GRAMMAR, *DRAWING, *shared.SPECULATION)
 BEAMS = tuple(declarations(BeamOptions).values())
 NOT_OF_BEAMS = {"num": 1, "session": None, "replay": None}
 """Options of the command that do not apply to beams, and their default values."""
@@ -99,7 +98,7 @@ def add_arguments(parser: Parser) -> None:
     add_sampling_options(parser)
     add_declared(parser.group("how a grammar is obeyed"), shared.pick(GRAMMAR))
     add_declared(parser.group("where tokens are drawn"), shared.pick(DRAWING))
-    add_declared(parser.group("guesses that are checked"), shared.pick(SPECULATION))
+    add_declared(parser.group("guesses that are checked"), shared.pick(shared.SPECULATION))
     add_declared(parser.group("beams in place of draws (docs/beams.md)"), BEAMS)
     shared.add_model_options(parser)
 
@@ -217,12 +216,13 @@ def report(generations: Sequence[Generation]) -> None:
     """Print the speed and the stop reason on standard error."""
     stats = generations[0].stats
     reused = f" ({stats.reused_tokens} more reused)" if stats.reused_tokens else ""
+    right = f", {stats.draft_n_accepted} of {stats.draft_n} guesses right" if stats.draft_n else ""
     gap = "\n" if sys.stdout.isatty() else ""
     made = sum(len(generation.tokens) for generation in generations)
     reasons = ", ".join(dict.fromkeys(generation.stop_reason for generation in generations))
     note(
         f"{gap}prompt {stats.prompt_tokens} tokens{reused}, {stats.prompt_tokens_per_second:.1f} tokens/s | "
-        f"text {made} tokens, {stats.decode_tokens_per_second:.1f} tokens/s | "
+        f"text {made} tokens, {stats.decode_tokens_per_second:.1f} tokens/s{right} | "
         f"sampler {stats.sampler_us_per_token:.1f} us/token | ended by: {reasons}"
     )
 

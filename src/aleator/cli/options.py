@@ -32,6 +32,7 @@ STEERING = (
     "reasoning_budget", "reasoning_budget_message", "reasoning_budget_grace", "banned_strings", "banned_regex",
 )  # fmt: skip
 """Options of a generation that all commands have that generate."""
+SPECULATION = ("spec_type", "spec_draft_n_max")
 
 
 def add_model_options(parser: Parser, *, chunk: int | None = None) -> None:
@@ -242,8 +243,15 @@ def decode(data: bytes, name: str) -> str:
 
 
 def generation_options(arguments: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
-    """The values given for the named options of a generation, as keyword arguments of ``generate``."""
-    return given(arguments, pick(names), arguments.no_escape)
+    """The values given for the named options of a generation, as keyword arguments of ``generate``.
+
+    Who gives a draft model wants its guesses.
+    """
+    names = tuple(names)
+    found: dict[str, Any] = given(arguments, pick(names), arguments.no_escape)
+    if "spec_type" in names and arguments.model_draft is not None:
+        found.setdefault("spec_type", "draft")
+    return found
 
 
 def pick(names: Iterable[str], of: type[Options] = GenerateOptions) -> list[Option]:

@@ -15,6 +15,7 @@ from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared, given
 from aleator.cli.options import (
     MODEL_OPTIONS,
+    SPECULATION,
     STEERING,
     add_model_options,
     file_text,
@@ -65,7 +66,6 @@ ENGINE = tuple(each for each in declarations(EngineOptions).values() if each.fla
 TEXT = (
     "max_tokens", "stop_loops", *STEERING, "context_shift", "complete_grammar", "jump_forward"
 )  # fmt: skip
-SPECULATION = ("spec_type", "spec_draft_n_max")
 REQUESTS = (*pick((*TEXT, *SPECULATION)), *CHAIN, *PARAMETERS.values(), PRESET)
 """What holds where a request does not say otherwise."""
 OF_A_MODEL = {

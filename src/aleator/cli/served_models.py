@@ -76,9 +76,8 @@ def _is_model(path: Path) -> bool:
     """Whether a file is a GGUF model, or the first part of one."""
     part = _PART.fullmatch(path.stem)
     first = part is None or int(part[2]) == 1
-    return (
-        path.suffix == ".gguf" and path.is_file() and first and not path.name.startswith("mmproj")
-    )
+    beside = any(word in path.name for word in ("mmproj", "imatrix"))
+    return path.suffix == ".gguf" and path.is_file() and first and not beside
 
 
 def _of_file(path: Path, known: Mapping[str, Parameter]) -> Iterator[Found]:
@@ -111,6 +110,8 @@ def _of_table(folder: Path, name: str, table: Any, known: Mapping[str, Parameter
         key: _checked(folder, known[key], value)
         for key, value in resolved(given, known, FOUND).items()
     }
+    if "model_draft" in options:
+        options.setdefault("spec_type", "draft")
     aliases = options.pop("alias", ())
     own = _located(folder, path)
     return Found(name=name, path=own, aliases=aliases, keep_loaded=keep, options=options)

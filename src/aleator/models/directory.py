@@ -51,9 +51,10 @@ class Directory:
         except ModelNotFound:
             if not path.exists():
                 raise ModelNotFound(path) from None
-            raise FileFormatError(
-                path, "the directory has no config.json; give a GGUF file, or a Hugging Face model"
-            ) from None
+            remedy = "give a GGUF file, or a Hugging Face model"
+            if (path / "adapter_config.json").exists():
+                remedy = "it holds an adapter, which is given beside its model: adapters=, --lora"
+            raise FileFormatError(path, f"the directory has no config.json; {remedy}") from None
         self.architecture, config = read_config(self.fields)
         files = self.architecture.hugging_face
         if files is None:

@@ -161,9 +161,9 @@ class Eagle3Head(DraftHead):
     def __init__(self, path: Path, target: NativeDecoder) -> None:
         super().__init__()
         config, fields = target.config, _eagle3_fields(path)
-        self.taps = _taps(fields, config.n_layers)
         n_vocab = fields.length("vocab_size")
         _fits(path, n_vocab == config.n_vocab, f"{n_vocab} tokens", f"{config.n_vocab}")
+        self.taps = _taps(fields, config.n_layers)
         architecture, own = _eagle3_config(fields)
         if architecture.name != "llama":
             raise UnsupportedModel(

@@ -53,6 +53,7 @@ class Trials:
                 [sys.executable, "-m", "aleator.server.grammar_trial", self._model],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                process_group=0,  # Ctrl-C is for the server, which ends it
             )
 
     def run(self, name: str, value: Mapping[str, object]) -> int:

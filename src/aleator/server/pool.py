@@ -334,7 +334,7 @@ class Pool:
             if kept:
                 message += f", where {len(kept)} that are kept loaded take {taken >> 20} MiB"
             raise ParameterError(
-                f"{message}: give more, a smaller n_ctx, or fewer models with keep_loaded"
+                "models", f"{message}: give more, a smaller n_ctx, or fewer models with keep_loaded"
             )
 
     def _fits(self, entry: Entry, others: Collection[Entry]) -> bool:
