@@ -28,7 +28,7 @@ struct Range {
   std::atomic<uintptr_t> begin = 0, end = 0;  // no addresses while end is 0
 };
 
-std::array<Range, 4096> ranges;
+std::array<Range, 16384> ranges;
 
 #ifdef ALEATOR_HAS_SIGBUS
 struct sigaction before;  // what handled it until now
@@ -51,7 +51,14 @@ void handle(int number, siginfo_t* about, void* context) {
   // Not where another process has sent it.
   const bool done = about->si_code > 0 && put_zeros(reinterpret_cast<uintptr_t>(about->si_addr));
   errno = error;
-  if (done) return;
+  // A handler that was installed later (LLVM's, of Triton) puts this one back and raises the signal
+  // anew, without an address: if memory was its cause, it comes with one. Handlers that go on
+  // giving it to each other would never end.
+  static std::atomic<int> raised = 0;
+  if (done) raised = 0;
+  const bool own = about->si_code <= 0 && about->si_pid == getpid();
+  if (done || (own && raised++ == 0)) return;
+  if (own) before = {};
   if (before.sa_flags & SA_SIGINFO) return before.sa_sigaction(number, about, context);
   if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN)
     return before.sa_handler(number);
