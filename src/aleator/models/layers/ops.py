@@ -120,9 +120,9 @@ class TorchOps:
         return self.activate(gate, y[..., :half], y[..., half:])
 
     def both(self, first: Factors, second: Factors, residual: Residual) -> Activations:
-        """``residual`` with the first :meth:`product`, and that sum with the second, made or not."""
+        """``residual`` with the first :meth:`product`, and that sum with the second, which no norm meets."""
         x = self.product(*first, residual=residual)
-        return self.product(*second, residual=residual._replace(x=x))
+        return self.product(*second, residual=Residual(x, residual.scale))
 
     def add(self, y: Activations, residual: Residual) -> Tensor:
         """The sum that :class:`Residual` says, of the product ``y``."""
