@@ -31,9 +31,8 @@ struct Attended {
   int64_t offset = 0;  // channels before the rotated ones
 };
 
-// What is read next of a cache: columns' rows, which are asked for in memory's order, some with
-// each that is read. Rows of one head lie apart from each other, so the processor does not guess
-// them.
+// What is read next of a cache: columns' rows, which are asked for in memory's order, as many bytes
+// as are read meanwhile. Rows of one head lie apart, so the processor does not guess them.
 class Ahead {
  public:
   // Of each column heads [h0, h1): from channel c0 of the first one up to c1, if there are so many,

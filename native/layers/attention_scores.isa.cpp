@@ -23,7 +23,7 @@ constexpr int keys_at_once = sums_at_once / (NQ == 3 ? 4 : NQ);
 
 template <class Read, int NQ>
 static void score_keys(const float* const (&q)[NQ], const uint8_t* const* rows, int64_t n,
-                       int64_t dim, float scale, float* const (&to)[NQ], Ahead& ahead) {
+                       int64_t dim, float scale, float* const (&to)[NQ]) {
   constexpr int C = keys_at_once<NQ>, vectors = span<Read> / lanes;
   v16 total[sums_at_once];
   for (v16& t : total) t = splat16(0);
@@ -57,13 +57,13 @@ static void score_keys(const float* const (&q)[NQ], const uint8_t* const* rows, 
 
 template <class Read, int NQ>
 static void score_rows(const float* const* q, const uint8_t* const* rows, int64_t n, int64_t dim,
-                       float scale, float* const* to, Ahead& ahead) {
+                       float scale, float* const* to) {
   constexpr int C = keys_at_once<NQ>;
   const float* forms[NQ];
   float* at[NQ];
   for (int r = 0; r < NQ; r++) forms[r] = q[r], at[r] = to[r];
   for (int64_t j = 0; j < n; j += C) {
-    score_keys<Read, NQ>(forms, rows + j, n - j, dim, scale, at, ahead);
+    score_keys<Read, NQ>(forms, rows + j, n - j, dim, scale, at);
     for (float*& p : at) p += C;
   }
 }
@@ -71,7 +71,7 @@ static void score_rows(const float* const* q, const uint8_t* const* rows, int64_
 // Scores of n <= 16 rows of keys and a few queries; as many rows again may be read.
 template <class Read>
 static void score_few(const Attended& seen, int64_t variant, const uint8_t* const* rows, int64_t n,
-                      int64_t dim, float scale, float* scores, int64_t stride, Ahead& ahead) {
+                      int64_t dim, float scale, float* scores, int64_t stride) {
   for (int64_t i = 0; i < seen.n_queries;) {
     const float* q[4];
     float* to[4];
@@ -81,13 +81,13 @@ static void score_few(const Attended& seen, int64_t variant, const uint8_t* cons
       to[r] = scores + (i + r) * stride;
     }
     if (most == 4)
-      score_rows<Read, 4>(q, rows, n, dim, scale, to, ahead);
+      score_rows<Read, 4>(q, rows, n, dim, scale, to);
     else if (most == 3 && lanes == 16)
-      score_rows<Read, lanes == 16 ? 3 : 2>(q, rows, n, dim, scale, to, ahead);
+      score_rows<Read, lanes == 16 ? 3 : 2>(q, rows, n, dim, scale, to);
     else if (most >= 2)
-      score_rows<Read, 2>(q, rows, n, dim, scale, to, ahead);
+      score_rows<Read, 2>(q, rows, n, dim, scale, to);
     else
-      score_rows<Read, 1>(q, rows, n, dim, scale, to, ahead);
+      score_rows<Read, 1>(q, rows, n, dim, scale, to);
     i += most == 3 && lanes < 16 ? 2 : most;
   }
 }
@@ -274,7 +274,7 @@ void score_keys(const Attended& seen, const CacheSide& keys, float scale, int64_
       for (int64_t k = 0; k < n;) {
         const int64_t to = std::min(n, part->end - j);
         score_few<decltype(found)>(seen, part->variant, rows + k, to - k, keys.dim, scale,
-                                   scores + (j - begin) + k, stride, ahead);
+                                   scores + (j - begin) + k, stride);
         k = to;
         if (part->end - j <= k && j + k < seen.n) part++;
       }

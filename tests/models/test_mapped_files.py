@@ -81,6 +81,26 @@ def test_pages_that_were_cut_off_are_zeros(way: str, traced: bool, tmp_path: Pat
         assert ("Fatal Python error: Bus error" in made.stderr) == traced
 
 
+RAISED = """
+import ctypes, signal, sys
+from aleator.models.files.mapped_files import MappedFiles
+from aleator.models.files.mapping import map_file
+mapped = MappedFiles([map_file(sys.argv[1])])
+mapped.guard()
+for number in range(2):
+    print(number, flush=True)
+    ctypes.CDLL(None)["raise"](signal.SIGBUS)
+"""
+
+
+def test_handlers_that_raise_the_signal_to_each_other_end(tmp_path: Path) -> None:
+    """One that steps aside raises it once, and the page's own follows; a second time nothing follows."""
+    (tmp_path / "a").write_bytes(b"1234")
+    program = [sys.executable, "-c", RAISED, str(tmp_path / "a")]
+    made = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert (made.stdout, made.returncode) == ("0\n1\n", -signal.SIGBUS), made.stderr
+
+
 @pytest.mark.parametrize("change", ["cut", "written"])
 def test_a_text_under_way_ends_with_an_error(change: str, tmp_path: Path) -> None:
     file = Path(shutil.copy(bundled_model(), tmp_path / "own.gguf"))
