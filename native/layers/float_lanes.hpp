@@ -14,7 +14,7 @@
 namespace aleator::ALEATOR_ISA {
 
 // Sixteen elements of each of eight rows change places: those of a lane get side by side.
-// at(row, i): elements i to i + 4.
+// at(row, i): elements i to i + 4; to(lane): eight of it, a row's each.
 template <class At, class To>
 static inline void turn(At&& at, To&& to) {
 #pragma GCC unroll 4
@@ -33,39 +33,65 @@ static inline void turn(At&& at, To&& to) {
     store(to(i + 3), __builtin_shufflevector(ba, dc, 2, 3, 10, 11, 6, 7, 14, 15));
   }
 }
-template <class Read>
-static inline v4 four(const uint8_t* row, int64_t i) {
-  if constexpr (Read::type == Stored::f16)
-    return reinterpret<v4>(_mm_cvtph_ps(_mm_loadl_epi64((const __m128i*)(row + 2 * i))));
-  else
-    return load_as<v4>(row + 4 * i);
-}
-// Sixteen rows of W, lane by lane, `apart` floats from one to the next.
-template <class Read>
-[[gnu::noinline]] static void turn_rows(const uint8_t* w, int64_t row_bytes, int64_t in, float* y,
-                                        int64_t apart) {
-  for (int64_t i = 0; i < in; i += 16)
-    for (int half = 0; half < 16; half += 8) {
-      const uint8_t* const rows = w + half * row_bytes;
-      const auto to = [&](int lane) { return y + turn_of_lane(lane) * apart + i + half; };
-      if (in - i >= 16) {
-        turn([&](int r, int k) { return four<Read>(rows + r * row_bytes, i + k); }, to);
-      } else {
-        float last[8][16];
-        for (int r = 0; r < 8; r++)
-          store16(last[r], load16_as<Read>(rows + r * row_bytes, i, in - i));
-        turn([&](int r, int k) { return load_as<v4>(last[r] + k); }, to);
-      }
+// The same of float16; at(row): all of its elements.
+template <class At, class To>
+static inline void turn_halves(At&& at, To&& to) {
+  __m256i v[8], w[8];
+#pragma GCC unroll 8
+  for (int row = 0; row < 8; row++) v[row] = at(row);
+  // Each time elements of rows half as far apart get side by side.
+#pragma GCC unroll 4
+  for (int time = 0; time < 3; time++) {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+      w[2 * i] = _mm256_unpacklo_epi16(v[i], v[i + 4]);
+      w[2 * i + 1] = _mm256_unpackhi_epi16(v[i], v[i + 4]);
     }
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) v[i] = w[i];
+  }
+#pragma GCC unroll 8
+  for (int lane = 0; lane < 8; lane++) {
+    _mm_storeu_si128((__m128i*)to(lane), _mm256_castsi256_si128(v[lane]));
+    _mm_storeu_si128((__m128i*)to(lane + 8), _mm256_extracti128_si256(v[lane], 1));
+  }
+}
+// Sixteen rows of W as they are stored, lane by lane, `apart` bytes from one to the next. Of each
+// row a cache line at a time, as rows that push each other out of the first level are common.
+template <class Read>
+[[gnu::noinline]] static void turn_rows(const uint8_t* w, int64_t row_bytes, int64_t in, uint8_t* y,
+                                        int64_t apart) {
+  constexpr int64_t line = 64 / Read::bytes(1), size = Read::bytes(1);
+  for (int64_t begin = 0; begin < in; begin += line)
+    for (int half = 0; half < 16; half += 8)
+      for (int64_t i = begin; i < in && i < begin + line; i += 16) {
+        const uint8_t* rows = w + half * row_bytes + i * size;
+        int64_t stride = row_bytes;
+        uint8_t last[8][16 * size];
+        if (in - i < 16) {
+          std::memset(last, 0, sizeof last);
+          for (int r = 0; r < 8; r++) std::memcpy(last[r], rows + r * stride, (in - i) * size);
+          rows = last[0], stride = sizeof last[0];
+        }
+        const auto to = [&](int lane) {
+          return y + turn_of_lane(lane) * apart + (i + half) * size;
+        };
+        if constexpr (Read::type == Stored::f16)
+          turn_halves([&](int r) { return load_as<__m256i>(rows + r * stride); }, to);
+        else
+          turn([&](int r, int k) { return load_as<v4>(rows + r * stride + k * size); },
+               [&](int lane) { return reinterpret_cast<float*>(to(lane)); });
+      }
 }
 
 constexpr int64_t lane_rows = 32, lane_tokens = 24;  // whose sums stay near
 constexpr int lane_tile = 6;                         // tokens
-constexpr int64_t lane_steps_near = 128;             // elements of a lane's rows that stay near
+constexpr int64_t lane_bytes_near = 12 << 10;        // of a lane's rows that stay near
 constexpr int64_t lane_sums = lane_rows * lane_tokens;
 
 struct LanePass {
-  const float *w, *x;
+  const uint8_t* w;
+  const float* x;
   int64_t x_stride, steps;
   float* sums;  // [tokens, 16], and those that wait, lane_sums before each other
   bool begins;
@@ -73,7 +99,7 @@ struct LanePass {
   const uint8_t *ask, *ask_end;
 };
 // One lane of sixteen rows times T tokens.
-template <int T>
+template <class Read, int T>
 [[gnu::noinline]] static void lane_pass(const LanePass& of) {
   vf sums[T][2];
   const auto each_sum = [&](auto&& f) __attribute__((always_inline)) {
@@ -86,9 +112,10 @@ template <int T>
   else
     each_sum([&](vf& sum, int i) { sum = load(of.sums + i); });
   const int64_t stride = of.x_stride;
-  const float *w = of.w, *x = of.x, *x3 = x + 3 * stride;
-  for (int64_t step = 0; step < of.steps; step++, w += 16, x++, x3++) {
-    const vf low = loaded_once(load(w)), high = loaded_once(load(w + 8));
+  const float *x = of.x, *x3 = x + 3 * stride;
+  const uint8_t* w = of.w;
+  for (int64_t step = 0; step < of.steps; step++, w += Read::bytes(16), x++, x3++) {
+    const vf low = loaded_once(Read::vector(w, 0)), high = loaded_once(Read::vector(w, 8));
 #pragma GCC unroll 8
     for (int t = 0; t < T; t++) {
       const float* const own = t < 3    ? x + t * stride
@@ -111,48 +138,52 @@ template <class Read>
 [[gnu::noinline]] static int64_t times_lanes(const Weights& w, int64_t row, int64_t end,
                                              const Input& in, float* y, int64_t y_stride) {
   static thread_local Lines<float> room;
-  const int64_t steps = (w.in + 15) / 16, apart = 16 * steps + 16, x_apart = lane_steps(w.in);
-  const int64_t chunks = (steps + lane_steps_near - 1) / lane_steps_near;
+  constexpr int64_t size = Read::bytes(16), steps_near = lane_bytes_near / size;
+  const int64_t steps = (w.in + 15) / 16, apart = size * steps + 64, x_apart = lane_steps(w.in);
+  const int64_t chunks = (steps + steps_near - 1) / steps_near;
+  const int64_t tiles = (in.tokens + lane_tile - 1) / lane_tile;
   const int64_t groups = (in.tokens + lane_tokens - 1) / lane_tokens;
-  room.resize(size_t(5 * lane_sums + lane_rows * apart));
-  float *const sums = room.data(), *const turned = sums + 5 * lane_sums;
+  room.resize(size_t(5 * lane_sums + lane_rows * apart / 4));
+  float* const sums = room.data();
+  uint8_t* const turned = reinterpret_cast<uint8_t*>(sums + 5 * lane_sums);
   for (int64_t rows; (rows = (end - row) / 16 * 16) > 0; row += rows) {
     rows = rows < lane_rows ? rows : lane_rows;
     for (int64_t r = 0; r < rows; r += 16)
       turn_rows<Read>(w.data + (row + r) * w.row_bytes, w.row_bytes, w.in, turned + r * apart,
                       apart);
-    // Each pass asks for its share of the next rows.
+    // Each pass of the last tokens asks for its share of the next rows: what was asked for earlier,
+    // x would push out of the second-level cache.
     const uint8_t* const next = w.data + (row + rows) * w.row_bytes;
-    const int64_t bytes = rows * w.row_bytes, in_tiles = (in.tokens + 4) / 5 * 16 * chunks;
-    const int64_t share = bytes / (in_tiles * rows / 16) + 1;
+    const int64_t bytes = rows * w.row_bytes, last_tiles = tiles - tiles * (groups - 1) / groups;
+    const int64_t share = (bytes / (last_tiles * chunks * rows) + 64) / 64 * 64;
     int64_t asked = 0;
     for (int64_t group = 0; group < groups; group++) {
-      const int64_t first = in.tokens * group / groups;
-      const int64_t tokens = in.tokens * (group + 1) / groups - first;
-      const int64_t tiles = (tokens + lane_tile - 1) / lane_tile;
+      const int64_t first_tile = tiles * group / groups, end_tile = tiles * (group + 1) / groups;
+      const auto token = [&](int64_t tile) { return in.tokens * tile / tiles; };
+      const int64_t first = token(first_tile);
       for (int lane = 0; lane < 16; lane++)
         for (int64_t chunk = 0; chunk < chunks; chunk++) {
           const int64_t begin = steps * chunk / chunks, n = steps * (chunk + 1) / chunks - begin;
-          for (int64_t tile = 0; tile < tiles; tile++) {
-            const int64_t t = tokens * tile / tiles, count = tokens * (tile + 1) / tiles - t;
+          for (int64_t tile = first_tile; tile < end_tile; tile++) {
+            const int64_t t = token(tile), count = token(tile + 1) - t;
             for (int64_t r = 0; r < rows; r += 16) {
-              const int64_t until = std::min(asked + share, bytes);
-              const LanePass pass{
-                  turned + r * apart + lane * apart + 16 * begin,
-                  in.lanes.floats + (first + t) * in.lanes.stride + lane * x_apart + begin,
-                  in.lanes.stride,
-                  n,
-                  sums + std::popcount(unsigned(lane)) * lane_sums + r * lane_tokens + t * 16,
-                  begin == 0,
-                  begin + n == steps ? std::countr_one(unsigned(lane)) : 0,
-                  next + (asked + 63) / 64 * 64,
-                  next + until};
+              const int64_t until = end_tile < tiles ? 0 : std::min(asked + share, bytes);
+              const LanePass pass{turned + (r + lane) * apart + size * begin,
+                                  in.lanes.floats + t * in.lanes.stride + lane * x_apart + begin,
+                                  in.lanes.stride,
+                                  n,
+                                  sums + std::popcount(unsigned(lane)) * lane_sums +
+                                      r * lane_tokens + (t - first) * 16,
+                                  begin == 0,
+                                  begin + n == steps ? std::countr_one(unsigned(lane)) : 0,
+                                  next + asked,
+                                  next + until};
               asked = until;
-              with_count<lane_tile>(count, [&](auto T) { lane_pass<T()>(pass); });
+              with_count<lane_tile>(count, [&](auto T) { lane_pass<Read, T()>(pass); });
             }
           }
         }
-      for (int64_t t = 0; t < tokens; t++)
+      for (int64_t t = 0; t < token(end_tile) - first; t++)
         for (int64_t r = 0; r < rows; r += 8) {
           const vf sum = load(sums + r / 16 * 16 * lane_tokens + t * 16 + r % 16);
           store(y + (first + t) * y_stride + row + r, w.bias ? sum + load(w.bias + row + r) : sum);

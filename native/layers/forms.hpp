@@ -35,7 +35,7 @@ inline Forms forms_of(std::initializer_list<const Weights*> list) {
      : !in_blocks(w->type)   ? forms.floats
      : small                 ? forms.small
                              : forms.large) = true;
-    forms.least_laned = std::min(forms.least_laned, least_laned(w->type, w->in));
+    forms.least_laned = std::min(forms.least_laned, least_laned(w->type));
     if (w->order) forms.order = w->order;
   }
   return forms;

@@ -26,8 +26,8 @@ struct LanedRows {
 ALEATOR_KERNEL(void, lane_row, (const float* x, int64_t in, float* y))
 
 // With how many tokens products by lanes are faster.
-constexpr int64_t least_laned(Stored type, int64_t in) {
-  return type == Stored::f32 ? 48 : type != Stored::f16 ? INT64_MAX : in > 1024 ? 48 : 256;
+constexpr int64_t least_laned(Stored type) {
+  return type == Stored::f32 || type == Stored::f16 ? 48 : INT64_MAX;
 }
 
 }  // namespace aleator

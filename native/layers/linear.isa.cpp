@@ -190,7 +190,7 @@ static void tiled(const Weights& w, int64_t row, int64_t end, const Input& in, f
                   int64_t y_stride) {
 #if defined(ALEATOR_ISA_v3)
   if constexpr (Read::type == Stored::f32 || Read::type == Stored::f16)
-    if (in.lanes.floats && in.tokens >= least_laned(Read::type, w.in))
+    if (in.lanes.floats && in.tokens >= least_laned(Read::type))
       row = times_lanes<Read>(w, row, end, in, y, y_stride);
 #endif
   if (!ragged<Read>(w)) {
