@@ -261,7 +261,7 @@ def test_of_no_tokens_nothing_is_written(kind: str) -> None:
 @pytest.mark.parametrize("kind", TYPES)
 def test_each_of_many_tokens_is_as_it_is_alone(kind: str) -> None:
     """More than are ever near a row of the matrix, with rows of whole groups and with others."""
-    for out, n in ((9, 64), (6, 47)):
+    for out, n in ((9, 64), (6, 47), (50, 64), (50, 47)):
         matrix, _, _ = make(kind, out, n)
         x = np.random.default_rng(3).standard_normal((400, n)).astype(np.float32)
         alone = np.concatenate([product(matrix, x[i : i + 1]) for i in range(len(x))])
