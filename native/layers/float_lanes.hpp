@@ -152,7 +152,7 @@ template <class Read>
       turn_rows<Read>(w.data + (row + r) * w.row_bytes, w.row_bytes, w.in, turned + r * apart,
                       apart);
     // Each pass of the last tokens asks for its share of the next rows: what was asked for earlier,
-    // x would push out of the second-level cache.
+    // x may push out of the second-level cache.
     const uint8_t* const next = w.data + (row + rows) * w.row_bytes;
     const int64_t bytes = rows * w.row_bytes, last_tiles = tiles - tiles * (groups - 1) / groups;
     const int64_t share = (bytes / (last_tiles * chunks * rows) + 64) / 64 * 64;
