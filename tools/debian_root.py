@@ -1,22 +1,18 @@
 """Folders with Debian's packages of another processor or release, without chroot or installing.
 
-    python tools/debian_root.py arm64 build/roots/arm64 [--suite trixie] [--packages NAME ...]
-
 apt resolves and fetches with a configuration, lists and cache of its own; dpkg-deb unpacks.  No scripts of the
 packages run.  The mirror and its keys are those of this machine.  It needs only permission to write the folder.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
 import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 PACKAGES = ("python3-minimal", "python3", "python3-numpy", "libpython3-dev", "libstdc++6",
             "libatomic1", "python3-pytest", "python3-hypothesis")  # fmt: skip
+SUITE = "trixie"
 KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 CONFIGURATION = """
 Dir::State "{apt}/state";
@@ -53,22 +49,18 @@ def _run(*command: object) -> None:
         raise SystemExit(f"{command[0]} failed:\n{done.stdout}\n{done.stderr}")
 
 
-def make_root(
-    architecture: str, root: Path, suite: str = "trixie", packages: Sequence[str] = PACKAGES
-) -> Path:
+def make_root(architecture: str, root: Path) -> Path:
     """Fetch and unpack packages with their dependencies, unless that was done before.
 
     Args:
         architecture: Debian's name: amd64, arm64, riscv64, s390x, ...
         root: The folder; a folder beside it, with ``.apt`` at the end, keeps the fetched packages.
-        suite: The release.
-        packages: Names.
 
     Returns:
         The complete folder.
     """
     done = root / ".done"
-    wanted = " ".join((architecture, suite, *packages))
+    wanted = " ".join((architecture, SUITE, *PACKAGES))
     if done.exists() and done.read_text() == wanted:
         return root
     apt = Path(f"{root.resolve()}.apt")
@@ -76,10 +68,10 @@ def make_root(
         (apt / folder).mkdir(parents=True, exist_ok=True)
     (apt / "status").touch()
     (apt / "apt.conf").write_text(CONFIGURATION.format(apt=apt, architecture=architecture))
-    (apt / "sources.list").write_text(f"deb [signed-by={KEYS}] {mirror()} {suite} main\n")
+    (apt / "sources.list").write_text(f"deb [signed-by={KEYS}] {mirror()} {SUITE} main\n")
     get = ("apt-get", "-q", "-c", apt / "apt.conf")
     _run(*get, "update")
-    _run(*get, "-y", "-d", "install", *packages)
+    _run(*get, "-y", "-d", "install", *PACKAGES)
     for name in ("bin", "lib", "lib64", "sbin"):  # as in every system since 2023
         (root / "usr" / name).mkdir(parents=True, exist_ok=True)
         if not (root / name).is_symlink():
@@ -93,20 +85,3 @@ def make_root(
                 link.symlink_to(f"{library}/{file.name}")
     done.write_text(wanted)
     return root
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("architecture")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--suite", default="trixie")
-    parser.add_argument("--packages", nargs="+", default=PACKAGES)
-    options = parser.parse_args()
-    make_root(options.architecture, options.folder, options.suite, options.packages)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -67,7 +67,7 @@ def keeps_state(spec: Delta, layer: int) -> bool:
 
 def each_tensor(spec: Delta) -> Iterator[tuple[str, Array]]:
     """The tensors by their GGUF names, scaled so that nothing explodes."""
-    draws = Draws(spec)
+    draws = Draws(spec.seed)
     matrix, vector = draws.matrix, draws.vector
     e, dim = spec.n_embd, spec.head_dim
     q, kv = spec.n_heads * dim, spec.n_kv_heads * dim

@@ -303,7 +303,7 @@ DENSE: dict[str, Dense] = {
 
 def each_tensor(spec: Dense) -> Iterator[tuple[str, Array]]:
     """The tensors by their GGUF names, scaled so that attention is uneven and nothing explodes."""
-    draws = Draws(spec)
+    draws = Draws(spec.seed)
     matrix, vector = draws.matrix, draws.vector
 
     def norm(name: str, *shape: int) -> Iterator[tuple[str, Array]]:

@@ -139,7 +139,7 @@ def write_metadata(w: gguf.GGUFWriter, spec: Encoder) -> None:
 
 def each_tensor(spec: Encoder) -> Iterator[tuple[str, Array]]:
     """Names and numbers of all tensors."""
-    draw, e, ff = Draws(spec), spec.n_embd, spec.n_ff
+    draw, e, ff = Draws(spec.seed), spec.n_embd, spec.n_ff
 
     def matrix(
         name: str, out: int, wide: int, bias: bool = spec.bias
@@ -199,7 +199,7 @@ RERANKER = Encoder("qwen3", seed=220, n_layers=2)
 
 def write_reranker(path: Path, head: bool = True, template: str | None = TEMPLATE) -> Path:
     """Write a decoder of the kind of Qwen3-Reranker; ``head``: the rows of "yes" and "no" are a head."""
-    spec, draw = RERANKER, Draws(RERANKER)
+    spec, draw = RERANKER, Draws(RERANKER.seed)
     e, ff, dim = spec.n_embd, spec.n_ff, spec.n_embd // spec.n_heads
     tokens = [*byte_texts(), "no", "ye", "yes", "<|im_start|>", "<|im_end|>"]
     table = draw.matrix(len(tokens), e, gain=e**0.5)

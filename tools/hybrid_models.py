@@ -119,7 +119,7 @@ HYBRID: dict[str, Hybrid] = {
 
 def each_tensor(spec: Hybrid) -> Iterator[tuple[str, Array]]:
     """The tensors one by one, scaled so that attention is uneven and nothing explodes."""
-    draws = Draws(spec)
+    draws = Draws(spec.seed)
     matrix, vector = draws.matrix, draws.vector
     e, inner = spec.n_embd, 2 * spec.n_embd
 

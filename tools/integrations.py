@@ -3,7 +3,6 @@
     python tools/integrations.py                      all
     python tools/integrations.py vllm mlx             some
     python tools/integrations.py --report FILE        writes their output as Markdown
-    python tools/integrations.py --use llama=FOLDER   in an existing environment with Aleator in it
 
 A script is tests/integrations/in_NAME.py.  It prints the versions on its first line and its findings on
 indented lines, and ends with an error if something is wrong.  Then the examples of docs/integrations.md that
@@ -181,20 +180,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(ENVIRONMENTS)}")
     parser.add_argument("--report", type=Path)
-    parser.add_argument("--use", action="append", default=[], metavar="NAME=FOLDER")
     chosen = parser.parse_args()
     names = chosen.names or list(ENVIRONMENTS)
     unknown = [name for name in names if name not in ENVIRONMENTS]
     if unknown:
         parser.error(f"{unknown[0]} is none of {', '.join(ENVIRONMENTS)}")
-    there = {name: Path(folder) for name, _, folder in (use.partition("=") for use in chosen.use)}
     BUILD.mkdir(parents=True, exist_ok=True)
-    ours = wheel() if any(name not in there for name in names) else BUILD
-    results = {}
+    ours, results = wheel(), {}
     for name in names:
         try:
-            python = there[name] / "bin" / "python" if name in there else environment(name, ours)
-            results[name] = run(name, python)
+            results[name] = run(name, environment(name, ours))
         except PipFailed as error:  # the others are run anyway
             results[name] = False, f"no environment\n  FAILED: {error}"
         print(f"{name}: {results[name][1]}", flush=True)

@@ -79,7 +79,7 @@ class Context:
         swa_full: bool = True,
     ) -> None:
         self.model = load(path)
-        params = self.parameters()
+        params = llama_cpp.llama_context_default_params()
         params.n_ctx, params.n_batch, params.n_ubatch = n_ctx, n_batch, n_ubatch
         params.n_seq_max, params.kv_unified, params.swa_full = n_seq_max, unified, swa_full
         params.type_k, params.type_v = TYPES[type_k], TYPES[type_v]
@@ -91,10 +91,6 @@ class Context:
         self.memory = llama_cpp.llama_get_memory(self.context)
         self.n_vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self.model))
         self._batch = llama_cpp.llama_batch_init(n_batch, 0, n_seq_max)
-
-    def parameters(self) -> Any:
-        """The context's parameters, which a subclass may extend."""
-        return llama_cpp.llama_context_default_params()
 
     def decode(self, rows: Sequence[Row]) -> npt.NDArray[np.float32]:
         """Logits of every row."""

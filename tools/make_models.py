@@ -172,7 +172,7 @@ def random_tensors(spec: Spec) -> dict[str, Array]:
 
 def each_tensor(spec: Spec) -> Iterator[tuple[str, Array]]:
     """The tensors one by one, so that a large model's need not all be in memory."""
-    draws = Draws(spec)
+    draws = Draws(spec.seed)
     rng, matrix, vector = draws.rng, draws.matrix, draws.vector
     q, kv = spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim
     inner, n_dt = 2 * spec.n_embd, spec.dt_rank + 2 * spec.d_state

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import gguf
 import numpy as np
@@ -34,20 +34,11 @@ class Shape:
     type: str = "F32"
 
 
-class Named(Protocol):
-    """A description of a model."""
-
-    @property
-    def arch(self) -> str: ...
-    @property
-    def seed(self) -> int: ...
-
-
 class Draws:
     """The numbers of a model, which depend on its seed and the order of requests."""
 
-    def __init__(self, spec: Named) -> None:
-        self.rng = np.random.default_rng(spec.seed)
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
 
     def matrix(self, *shape: int, gain: float = 1.0) -> Array:
         """Normal numbers that preserve the scale of their inputs."""

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from aleator.core.options import declarations, described
@@ -59,36 +59,46 @@ def native() -> str:
 
 def keywords() -> str:
     """A TypedDict for each set of options; what two sets share stands in a base."""
-    generation = declarations(GenerateOptions).values()
+    model = {**declarations(ModelOptions), **{each.name: each for each in LOADED}}
     context = declarations(ContextOptions)
-    model = {each.name: each for each in (*declarations(ModelOptions).values(), *LOADED)}
-    shared = {name: each for name, each in context.items() if model.get(name) == each}
-    submit = declarations(SubmitOptions).values()
-    beams = [*OF_BEAMS, *declarations(BeamOptions).values()]
+    generate = declarations(GenerateOptions)
+    beams = {**{each.name: each for each in OF_BEAMS}, **declarations(BeamOptions)}
+    of_cache, of_texts = shared(context, model), shared(generate, beams)
+    submit = declarations(SubmitOptions)
     parts = [
         HEAD,
         group("SamplingKeywords", "Sampling parameters, under all their names.", SAMPLING),
-        group("GenerateKeywords", "Those of ``generate``.", generation, "SamplingKeywords"),
-        several("BatchKeywords", [*generation, *SAMPLING]),
-        group("BeamKeywords", "Those of ``beams``.", beams, "SamplingKeywords"),
-        group("CacheKeywords", "Those of ``load`` and ``Context``.", shared.values()),
+        group("TextKeywords", "Those of all texts.", of_texts.values(), "SamplingKeywords"),
         group(
-            "ContextKeywords",
-            "Those of ``Context``.",
-            [each for name, each in context.items() if name not in shared],
-            "CacheKeywords",
+            "GenerateKeywords", "Those of ``generate``.", beside(generate, of_texts), "TextKeywords"
         ),
+        several("BatchKeywords", [*generate.values(), *SAMPLING]),
+        group("BeamKeywords", "Those of ``beams``.", beside(beams, of_texts), "TextKeywords"),
+        group("CacheKeywords", "Those of ``load`` and ``Context``.", of_cache.values()),
         group(
-            "LoadKeywords",
-            "Those of ``load``.",
-            [each for name, each in model.items() if name not in shared],
-            "CacheKeywords",
+            "ContextKeywords", "Those of ``Context``.", beside(context, of_cache), "CacheKeywords"
         ),
+        group("LoadKeywords", "Those of ``load``.", beside(model, of_cache), "CacheKeywords"),
         group("EngineKeywords", "Those of ``Engine``.", declarations(EngineOptions).values()),
-        group("SubmitKeywords", "Those of ``Engine.submit``.", submit, "GenerateKeywords"),
-        group("SubmitBeamKeywords", "Those of ``Engine.beams``.", submit, "BeamKeywords"),
+        group("RequestKeywords", "Those of an engine's requests.", submit.values()),
+        group(
+            "SubmitKeywords", "Those of ``Engine.submit``.", (), "GenerateKeywords, RequestKeywords"
+        ),
+        group(
+            "SubmitBeamKeywords", "Those of ``Engine.beams``.", (), "BeamKeywords, RequestKeywords"
+        ),
     ]
     return "\n".join(parts)
+
+
+def shared(one: Mapping[str, Parameter], other: Mapping[str, Parameter]) -> dict[str, Parameter]:
+    """The options that two sets declare alike."""
+    return {name: each for name, each in one.items() if other.get(name) == each}
+
+
+def beside(all_of: Mapping[str, Parameter], base: Mapping[str, Parameter]) -> list[Parameter]:
+    """The options of a set that are not in its base."""
+    return [each for name, each in all_of.items() if name not in base]
 
 
 def group(name: str, what: str, parameters: Iterable[Parameter], base: str = "TypedDict") -> str:

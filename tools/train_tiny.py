@@ -252,7 +252,6 @@ def main() -> None:
     parser.add_argument("--weight-decay", type=float, default=0.1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--patience", type=int, default=5, help="epochs without improvement")
-    parser.add_argument("--max-steps", type=int, default=0, help="stop early, for a trial run")
     args = parser.parse_args()
     random.seed(args.seed)
     torch.manual_seed(args.seed)
@@ -312,8 +311,6 @@ def main() -> None:
                 nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                 optimizer.step()
                 running, batches, step = running + loss.item(), batches + 1, step + 1
-                if args.max_steps and step >= args.max_steps:
-                    break
             loss_held = held_out_loss(model, held, s.context)
             per_character = loss_held * len(held) / held_characters
             minutes = (time.monotonic() - began) / 60
@@ -329,8 +326,6 @@ def main() -> None:
                 best_state = {k: v.clone() for k, v in model.state_dict().items()}
             elif epoch - best_epoch >= args.patience:
                 print("held-out loss stopped falling", flush=True)
-                break
-            if args.max_steps and step >= args.max_steps:
                 break
     except KeyboardInterrupt:
         print("interrupted: writing the best weights so far", flush=True)

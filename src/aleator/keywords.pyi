@@ -248,8 +248,8 @@ class SamplingKeywords(TypedDict, total=False):
     p top_p, m min_p, x xtc, t temperature, i infill, a adaptive_p."""
 
 
-class GenerateKeywords(SamplingKeywords, total=False):
-    """Those of ``generate``."""
+class TextKeywords(SamplingKeywords, total=False):
+    """Those of all texts."""
 
     max_tokens: int | None
     """Tokens to write at most; -1: until the model ends or the context is full (-1 or more;
@@ -264,6 +264,24 @@ class GenerateKeywords(SamplingKeywords, total=False):
     stop: str | Iterable[str]
     """End before this text, which is not part of it; several may be given (at most 512; default:
     none)."""
+
+    parse_special: bool
+    """Read names of control tokens in the prompt as those tokens; not for text of strangers
+    (default: off)."""
+
+    shown_tokens: Iterable[int]
+    """Control tokens whose names are part of the text, where others are left out (default: none)."""
+
+    adapters: Mapping[str, float] | str | None
+    """Adapters that the model was loaded with and their scales, {'name': 0.5}, or one name; {}:
+    none (docs/adapters.md) (default: what the model was loaded with)."""
+
+    namespace: str
+    """Of the prompt cache: prompts share what was computed only within one (default: none)."""
+
+
+class GenerateKeywords(TextKeywords, total=False):
+    """Those of ``generate``."""
 
     stop_loops: Mapping[str, float] | Iterable[float] | str | None
     """End a text that repeats itself: its last tokens are so many repeats of one cycle (repeats)
@@ -281,19 +299,12 @@ class GenerateKeywords(SamplingKeywords, total=False):
     echo: bool
     """Begin the text with the prompt (default: off)."""
 
-    parse_special: bool
-    """Read names of control tokens in the prompt as those tokens; not for text of strangers
-    (default: off)."""
-
     heal: bool
     """Take back the last tokens of the prompt that a longer token begins with, and write them anew:
     for prompts that end within a word; not for chats, nor with a grammar (default: off)."""
 
     token_healing: bool
     """Another name of heal."""
-
-    shown_tokens: Iterable[int]
-    """Control tokens whose names are part of the text, where others are left out (default: none)."""
 
     reasoning_budget: int | None
     """Tokens of reasoning at most: after these its end is forced; -1: no limit (-1 or more;
@@ -357,13 +368,6 @@ class GenerateKeywords(SamplingKeywords, total=False):
 
     spec_draft_n_max: int
     """Tokens guessed at once at most; fewer where fewer pay (1 to 64; default: 16)."""
-
-    adapters: Mapping[str, float] | str | None
-    """Adapters that the model was loaded with and their scales, {'name': 0.5}, or one name; {}:
-    none (docs/adapters.md) (default: what the model was loaded with)."""
-
-    namespace: str
-    """Of the prompt cache: prompts share what was computed only within one (default: none)."""
 
 
 class BatchKeywords(TypedDict, total=False):
@@ -469,36 +473,8 @@ class BatchKeywords(TypedDict, total=False):
     phases: Mapping[str, Any] | Iterable[tuple[str, Any]]
     sampler_seq: str | Sequence[str]
 
-class BeamKeywords(SamplingKeywords, total=False):
+class BeamKeywords(TextKeywords, total=False):
     """Those of ``beams``."""
-
-    max_tokens: int | None
-    """Tokens to write at most; -1: until the model ends or the context is full (-1 or more;
-    default: -1)."""
-
-    max_new_tokens: int | None
-    """Another name of max_tokens."""
-
-    n_predict: int | None
-    """Another name of max_tokens."""
-
-    stop: str | Iterable[str]
-    """End before this text, which is not part of it; several may be given (at most 512; default:
-    none)."""
-
-    parse_special: bool
-    """Read names of control tokens in the prompt as those tokens; not for text of strangers
-    (default: off)."""
-
-    shown_tokens: Iterable[int]
-    """Control tokens whose names are part of the text, where others are left out (default: none)."""
-
-    adapters: Mapping[str, float] | str | None
-    """Adapters that the model was loaded with and their scales, {'name': 0.5}, or one name; {}:
-    none (docs/adapters.md) (default: what the model was loaded with)."""
-
-    namespace: str
-    """Of the prompt cache: prompts share what was computed only within one (default: none)."""
 
     num_beams: int
     """Texts that the search goes on with at each step (1 to 4096; default: 4)."""
@@ -696,26 +672,22 @@ class EngineKeywords(TypedDict, total=False):
     """Requests that may wait; one more is refused with QueueFull (0 or more; default: 1024)."""
 
 
-class SubmitKeywords(GenerateKeywords, total=False):
+class RequestKeywords(TypedDict, total=False):
+    """Those of an engine's requests."""
+
+    priority: int
+    """A request goes before those that came up to 64 requests earlier, for each step of priority
+    (-1000 to 1000; default: 0)."""
+
+    deadline: float | None
+    """Seconds from now on after which the request ends, with what it has and stop reason 'deadline'
+    (0 or more; default: no limit)."""
+
+
+class SubmitKeywords(GenerateKeywords, RequestKeywords, total=False):
     """Those of ``Engine.submit``."""
 
-    priority: int
-    """A request goes before those that came up to 64 requests earlier, for each step of priority
-    (-1000 to 1000; default: 0)."""
 
-    deadline: float | None
-    """Seconds from now on after which the request ends, with what it has and stop reason 'deadline'
-    (0 or more; default: no limit)."""
-
-
-class SubmitBeamKeywords(BeamKeywords, total=False):
+class SubmitBeamKeywords(BeamKeywords, RequestKeywords, total=False):
     """Those of ``Engine.beams``."""
-
-    priority: int
-    """A request goes before those that came up to 64 requests earlier, for each step of priority
-    (-1000 to 1000; default: 0)."""
-
-    deadline: float | None
-    """Seconds from now on after which the request ends, with what it has and stop reason 'deadline'
-    (0 or more; default: no limit)."""
 

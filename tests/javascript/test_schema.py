@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,9 @@ import aleator
 from aleator.grammar import compile_gbnf
 from aleator.models.hub.bundled import bundled_model
 from tests.javascript.byte_texts import BYTES, takes
-from tests.javascript.conftest import ROOT, Run
+from tests.javascript.conftest import Run
 from tests.javascript.random_cases import told_of
-
-sys.path.append(str(ROOT / "tools"))
-
-from json_schemas import schema as random_schema
+from tests.json_schemas import schema as random_schema
 
 CASES = (Path(__file__).parent / "schemas.txt").read_text()
 

@@ -220,7 +220,7 @@ def write_mtp(folder: Path, arch: str, own: bool = False, kind: str = "F32") -> 
     if arch in dense_models.DENSE:
         dense = replace(dense_models.DENSE[arch], n_vocab=2048, n_layers=4)
         e, further, pairs = dense.n_embd, 3, list(dense_models.each_tensor(dense))
-        draws = Draws(replace(dense, seed=5))
+        draws = Draws(5)
         pairs += [
             ("blk.3.nextn.eh_proj.weight", draws.matrix(e, 2 * e)),
             ("blk.3.nextn.enorm.weight", draws.vector(e)),
@@ -231,7 +231,7 @@ def write_mtp(folder: Path, arch: str, own: bool = False, kind: str = "F32") -> 
         if arch == "qwen3next":
             delta = replace(delta, sections=(), n_experts=4)
         e, further, pairs = delta.n_embd, delta.n_layers, list(delta_models.each_tensor(delta))
-        draws = Draws(replace(delta, seed=5))
+        draws = Draws(5)
     if own:
         at = f"blk.{further}.nextn."
         pairs += [

@@ -14,8 +14,7 @@ import pytest
 
 import aleator
 from aleator.core.errors import FileFormatError
-from aleator.models.files.mapped_files import MappedFiles
-from aleator.models.files.mapping import map_file
+from aleator.models.files.mapping import MappedFiles, map_file
 from aleator.models.hub.bundled import bundled_model
 
 PAGE = os.sysconf("SC_PAGESIZE")
@@ -46,8 +45,7 @@ def test_what_becomes_of_a_file(tmp_path: Path) -> None:
 CUT = """
 import os, sys
 from concurrent.futures import ThreadPoolExecutor
-from aleator.models.files.mapped_files import MappedFiles
-from aleator.models.files.mapping import map_file
+from aleator.models.files.mapping import MappedFiles, map_file
 path, page, way = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 data = map_file(path)
 mapped = MappedFiles([data])
@@ -83,8 +81,7 @@ def test_pages_that_were_cut_off_are_zeros(way: str, traced: bool, tmp_path: Pat
 
 RAISED = """
 import ctypes, signal, sys
-from aleator.models.files.mapped_files import MappedFiles
-from aleator.models.files.mapping import map_file
+from aleator.models.files.mapping import MappedFiles, map_file
 mapped = MappedFiles([map_file(sys.argv[1])])
 mapped.guard()
 for number in range(2):

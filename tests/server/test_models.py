@@ -24,8 +24,7 @@ from aleator.models.conversion.quantise import Quantisation
 from aleator.models.hub.bundled import bundled_model
 from aleator.models.sizes import cache_of_layers
 from aleator.models.weights import open_weights
-from aleator.server.entry import Entry
-from aleator.server.listed import entry_of
+from aleator.server.entry import Entry, entry_of
 from aleator.server.options import ServerOptions
 from aleator.server.pool import Pool
 from aleator.server.router import create_router

@@ -70,7 +70,7 @@ def test_lists_answer_while_a_model_is_loaded_and_what_is_kept_is_loaded_first(
         go_on.wait(PATIENCE)
         return aleator.load(path, progress=progress, **options)
 
-    monkeypatch.setattr("aleator.server.listed.load", slow)
+    monkeypatch.setattr("aleator.server.entry.load", slow)
     models = [listed(folder / "plain.gguf"), listed(folder / "tiny.gguf", keep_loaded=True)]
     with serving(models) as live, ThreadPoolExecutor(2) as pool:
         until(lambda: live.states()["tiny"] == {"value": "loading", "progress": 0.25})
@@ -140,12 +140,12 @@ def test_an_unloaded_model_leaves_the_memory_though_a_connection_stays_open(fold
 
 SLOW = """
 import time
-import aleator.server.listed as listed
+import aleator.server.entry as entry
 def load(path, *, progress, **options):
     for step in range(10**6):
         progress(step, 10**6)
         time.sleep(0.01)
-listed.load = load
+entry.load = load
 """
 
 

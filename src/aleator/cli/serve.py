@@ -143,7 +143,7 @@ def serve_models(
     def entry(found: Found) -> Any:
         group = partial(those, found.options)
         try:
-            made = server_module("listed").entry_of(
+            made = server_module("entry").entry_of(
                 found.name,
                 found.path,
                 model=options_of_loading(loading, found.options),

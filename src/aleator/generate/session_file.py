@@ -77,8 +77,7 @@ class SessionFile:
 
         Raises:
             OtherSession: the file holds a text that is not a prefix of this one and has another prompt; or it
-        is
-                not a session.
+                is not a session.
         """
         if not self.exists:
             return

@@ -38,8 +38,7 @@ class ScoringModel(EmbeddingModel):
 
         Raises:
             ParameterError: Lists of different lengths or empty ones, or an empty prompt if the tokenizer puts
-        no
-                token before a text.
+                no token before a text.
             TokenizerError: Token ids outside the vocabulary.
             ContextFull: A text longer than ``n_ctx``.
         """

@@ -21,8 +21,7 @@ from aleator.models.column_orders import shared_orders
 from aleator.models.config import LatentConfig, ModelConfig
 from aleator.models.files.fields import Fields, read_json
 from aleator.models.files.gguf import GGUFFile, open_parts
-from aleator.models.files.mapped_files import MappedFiles
-from aleator.models.files.mapping import lock
+from aleator.models.files.mapping import MappedFiles, lock
 from aleator.models.files.tensor_types import FLOAT_TYPES, StoredTensor
 from aleator.models.fingerprint import ModelIdentity, fingerprint, remembered
 from aleator.models.finite_check import FiniteCheck

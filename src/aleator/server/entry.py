@@ -1,18 +1,35 @@
-"""A model of a server of several, and its state."""
+"""A model of a server of several: its state, the memory that it will take, and its loading."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from starlette.types import ASGIApp
 
+from aleator.core.errors import ParameterError
+from aleator.engine.engine import Engine
+from aleator.engine.options import EngineOptions
+from aleator.engine.stats import EndedRequest
+from aleator.generate.options import ContextOptions, of_loading
+from aleator.language_model import load
+from aleator.language_model.base import positions
+from aleator.models.draft_head import head_bytes
+from aleator.models.hub.located import located
+from aleator.models.sizes import cache_of_layers
+from aleator.models.weights import Weights, open_weights
+from aleator.server.app import create_app
+from aleator.server.auth import Replays
+from aleator.server.options import ServerOptions
 from aleator.server.service import Service
 from aleator.server.telemetry import Metrics
 
 Progress = Callable[[int, int], None]
+LONGEST_NAME = 200
+"""Characters of a model's name."""
 
 
 @dataclass(frozen=True)
@@ -83,3 +100,86 @@ class Entry:
         if self.why_not:
             return {"value": "unloaded", "failed": True, "reason": self.why_not}
         return {"value": "unloaded"}
+
+
+def entry_of(
+    name: str,
+    path: str,  # what ``aleator.load`` takes
+    *,
+    model: Mapping[str, Any],  # options of loading
+    engine: Mapping[str, Any],  # options of its engine
+    defaults: Mapping[str, Any],  # of its requests
+    options: ServerOptions,  # the server's, with the model's template and cells
+    ended: Callable[[EndedRequest], None],  # told of each request that ends, in an engine's thread
+    aliases: tuple[str, ...] = (),
+    keep_loaded: bool = False,
+    find: Callable[[str], Path] = located,  # the place of a path, name of the hub or of a package
+    lock: bool = False,  # keep the weights in memory
+) -> Entry:
+    """A model for a pool; nothing is opened before it is loaded.
+
+    Raises:
+        ParameterError: a name that is none, or wrong options.
+    """
+    for each in (name, *aliases):
+        if not 0 < len(each) <= LONGEST_NAME or not each.isprintable() or each.strip() != each:
+            raise ParameterError(
+                f"models: {each!r:.80} is no model's name: give 1 to {LONGEST_NAME} printable characters"
+            )
+    (chosen, given), of_engine = of_loading(model), EngineOptions.of(engine)
+    context, n_seq_max = ContextOptions.of(given), of_engine.n_seq_max
+
+    def taken(weights: Weights, cells: int) -> int:
+        sizes = cache_of_layers(weights.config, cells, context.type_k, context.type_v, n_seq_max)
+        return weights.size_bytes + sum(k + v + n_seq_max * states for k, v, states in sizes)
+
+    def needed() -> int:  # weights, adapters, cells, states, the prompt cache, a draft's
+        weights = open_weights(find(path))
+        cells = options.n_cells or n_seq_max * positions(weights, chosen.n_ctx)
+        total = taken(weights, cells) + chosen.cache_ram
+        for _, file, _ in chosen.adapters:
+            place = Path(file)
+            files = place.iterdir() if place.is_dir() else [place]
+            total += sum(each.stat().st_size for each in files)
+        name = chosen.model_draft
+        head = None if name is None else head_bytes(name, find, weights, n_seq_max)
+        total += head or 0
+        if name is not None and head is None:  # which has its own number of positions
+            draft = open_weights(find(name))
+            total += taken(draft, min(cells, n_seq_max * positions(draft, None)))
+        return total
+
+    def made(progress: Progress) -> Loaded:
+        loaded = load(find(path), progress=progress, **model)
+        if lock:
+            loaded.weights.lock()
+        metrics = Metrics(loaded.fingerprint)
+
+        def count(text: EndedRequest) -> None:
+            metrics.ended(text)
+            ended(text)
+
+        running = Engine(loaded, on_end=count, n_ctx=options.n_cells, **engine)
+        try:
+            own = options.replace(alias=(name, *aliases))
+            service = Service(loaded, running, own, defaults)
+            app = Replays(create_app(service, metrics), loaded)
+            service.begin()
+        except BaseException:
+            running.close()
+            raise
+
+        def close() -> None:
+            service.grammars.close()
+            running.close()
+
+        def changed() -> bool:
+            drafts = () if loaded.draft is None else (loaded.draft,)
+            return any(each.weights.mapped.changed() for each in (loaded, *drafts))
+
+        return Loaded(service, metrics, app, close, changed)
+
+    adapters = tuple(each for each, _, _ in chosen.adapters)
+    return Entry(
+        name, path, needed, made, aliases, adapters, of_engine.max_queue, keep_loaded=keep_loaded
+    )

@@ -1,23 +1,10 @@
-"""Makes random JSON schemas, and texts of the bundled model at high temperature that must obey them.
-
-    python tools/json_schemas.py            1,000 schemas: minutes
-    python tools/json_schemas.py 20 7       20 schemas from number 7 on
-
-Each text is parsed and validated with jsonschema; the exit code is 1 if one is invalid.  A schema's number is
-its seed, so a failure can be run again alone.
-"""
+"""Random JSON schemas: a schema's number is its seed, so that a failure can be run again alone."""
 
 from __future__ import annotations
 
-import json
 import random
 import string
-import sys
-import time
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from aleator import LanguageModel
+from typing import Any
 
 Schema = dict[str, Any]
 FORMATS = ("date", "time", "date-time", "uuid", "ipv4", "email", "hostname", "duration", "uri")
@@ -28,8 +15,6 @@ PATTERNS = (
     "^[A-Z][a-z]*( [A-Z][a-z]*){0,3}$",
     "^a+b?$",
 )
-TOKENS = 400
-"""The most tokens of a text: many texts reach it and must end there."""
 
 
 def schema(number: int) -> Schema:
@@ -165,47 +150,3 @@ def recursive(rng: random.Random) -> Schema:
     made: Schema = {"type": "object", "properties": shapes[index], "additionalProperties": False}
     made["required"] = [key for key in shapes[index] if index < 2 or key == "value"]
     return {"$ref": "#/$defs/node", "$defs": {"node": made}}
-
-
-def check(model: LanguageModel, number: int, max_tokens: int = TOKENS) -> str | None:
-    """Generate a text for the schema of a number; return what is wrong with it, or None."""
-    import jsonschema
-
-    wanted = schema(number)
-    temperature = random.Random(-number).choice((1.0, 2.0, 5.0))
-    made = model.generate(
-        "JULIET:\n",
-        json_schema=wanted,
-        max_tokens=max_tokens,
-        preset="neutral",
-        temperature=temperature,
-        seed=number,
-    )
-    try:
-        jsonschema.Draft202012Validator(wanted).validate(json.loads(made.text))
-    except (ValueError, jsonschema.ValidationError) as error:
-        message = str(error).splitlines()[0]
-        return f"{number}: {message}\n  {json.dumps(wanted)}\n  {made.text!r} ({made.stop_reason})"
-    return None if made.complete else f"{number}: valid, but reported as incomplete"
-
-
-def main() -> int:
-    """Check a range of numbers."""
-    import aleator
-
-    given = [int(word) for word in sys.argv[1:3]]
-    count, first = [*given, *(1000, 0)[len(given) :]]
-    model = aleator.load(n_threads=1)
-    began, wrong = time.perf_counter(), 0
-    for number in range(first, first + count):
-        message = check(model, number)
-        if message:
-            wrong += 1
-            print(message)
-    seconds = time.perf_counter() - began
-    print(f"{count} schemas, {count - wrong} valid, {wrong} not; {seconds:.1f} s")
-    return int(wrong > 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
