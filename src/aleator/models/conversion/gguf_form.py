@@ -85,6 +85,7 @@ def metadata(architecture: Architecture, config: ModelConfig, fields: Fields) ->
         "feed_forward_length": _each(config.n_ff),
         "attention.head_count": _each(config.n_heads),
         f"attention.layer_norm{'_rms' if architecture.norm == 'rms' else ''}_epsilon": config.rms_eps,
+        "hidden_activation": config.activation or None,
     }
     if config.n_heads:
         made |= {
