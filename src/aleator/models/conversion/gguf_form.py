@@ -18,6 +18,7 @@ from aleator.models.config import ExpertsConfig, ModelConfig, RopeConfig, SSMCon
 from aleator.models.delta_net import DeltaNetConfig
 from aleator.models.files.fields import Fields, Value
 from aleator.models.gguf_config import POOLINGS
+from aleator.models.score_head import OUTPUT
 
 DIVISORS = (
     "llama", "granite", "granitemoe", "granitehybrid", "mistral3", "llama4", "exaone4", "falcon-h1", "gemma4",
@@ -254,6 +255,10 @@ def differences(said: ModelConfig, found: ModelConfig) -> tuple[list[str], list[
     return left_out, wrong
 
 
+_BIASED = ("output_norm", "blk.0.attn_output", "blk.0.ffn_down", "cls", "cls.norm")
+"""Parts of ModernBERT that may have biases."""
+
+
 def llama_cpp_lacks(config: ModelConfig, names: Container[str]) -> list[str]:
     """What llama.cpp lacks to load a model's file, which Aleator loads.
 
@@ -266,6 +271,8 @@ def llama_cpp_lacks(config: ModelConfig, names: Container[str]) -> list[str]:
     lite = n in (26, 27) or (n == 48 and config.n_vocab == 128256)  # as it tells DeepSeek-V2-Lite
     found = {
         "biases behind attention": name == "internlm2" and "blk.0.attn_output.bias" in names,
+        "biases": name == "modern-bert" and any(f"{each}.bias" in names for each in _BIASED),
+        "a head that makes scores": name == "nomic-bert" and f"{OUTPUT}.weight" in names,
         f"heads of {config.head_dim} channels, not hidden_size / num_attention_heads": (
             wide and name in _AS_WIDE
         ),
