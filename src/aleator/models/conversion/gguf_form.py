@@ -18,7 +18,6 @@ from aleator.models.config import ExpertsConfig, ModelConfig, RopeConfig, SSMCon
 from aleator.models.delta_net import DeltaNetConfig
 from aleator.models.files.fields import Fields, Value
 from aleator.models.gguf_config import POOLINGS
-from aleator.models.score_head import OUTPUT
 
 DIVISORS = (
     "llama", "granite", "granitemoe", "granitehybrid", "mistral3", "llama4", "exaone4", "falcon-h1", "gemma4",
@@ -272,7 +271,7 @@ def llama_cpp_lacks(config: ModelConfig, names: Container[str]) -> list[str]:
     found = {
         "biases behind attention": name == "internlm2" and "blk.0.attn_output.bias" in names,
         "biases": name == "modern-bert" and any(f"{each}.bias" in names for each in _BIASED),
-        "a head that makes scores": name == "nomic-bert" and f"{OUTPUT}.weight" in names,
+        "a head that makes scores": name == "nomic-bert" and "cls.output.weight" in names,
         f"heads of {config.head_dim} channels, not hidden_size / num_attention_heads": (
             wide and name in _AS_WIDE
         ),
