@@ -80,6 +80,10 @@ def encoders() -> dict[str, Any]:
     """transformers' models with random weights."""
     made = transformers
     few = {**SIZES, "max_position_embeddings": 64}
+    modern = {
+        **few, "local_attention": 8, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3,
+        "cls_token_id": 2, "sep_token_id": 3,
+    }  # fmt: skip
     rope = {"rope_theta": 1000.0, "rope_type": "default"}
     return {
         "bert": lambda: made.BertModel(made.BertConfig(**few)),
@@ -90,13 +94,11 @@ def encoders() -> dict[str, Any]:
         "nomic-bert": lambda: made.NomicBertModel(
             made.NomicBertConfig(**few, rope_parameters=rope)
         ),
-        "modern-bert": lambda: made.ModernBertModel(
-            made.ModernBertConfig(
-                **few, local_attention=8, pad_token_id=0, bos_token_id=2, eos_token_id=3,
-                cls_token_id=2, sep_token_id=3,
-            )
+        "modern-bert": lambda: made.ModernBertModel(made.ModernBertConfig(**modern)),
+        "modern-bert-silu": lambda: made.ModernBertModel(
+            made.ModernBertConfig(**modern, hidden_activation="silu")
         ),
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("name", list(encoders()))
@@ -261,7 +263,7 @@ def test_a_query_is_cut_into_tokens_once(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(model.tokenizer, "encode", noted)
     model.rerank("the queen", ["a", "b"])
     assert asked == ["the queen", "a", "b"]
-    with pytest.raises(ContextFull, match="102 tokens"):
+    with pytest.raises(ContextFull, match="query alone takes 102 of"):
         model.rerank("the " * 100, ["a"] * 9, truncate=True)
     assert len(asked) == 5  # nothing is done for the other documents
 

@@ -106,7 +106,7 @@ def test_multipliers_of_falcon_h1_are_counted() -> None:
 @pytest.mark.parametrize(
     ("architecture", "fields", "tensor", "words"),
     [
-        ("modern-bert", {"hidden_activation": "silu"}, "", "another activation"),
+        ("modern-bert", {"hidden_activation": "reglu"}, "", "the activation 'reglu'"),
         ("mpt", {}, "position_embd.weight", "the tensor position_embd.weight"),
         ("mpt", {}, "blk.0.ffn_act.scales", "the tensor blk.0.ffn_act.scales"),
     ],

@@ -121,8 +121,10 @@ def test_vectors(asks: Client) -> None:
     vectors = asks.made("/v1/embeddings", input=["My lord", "ale"])
     assert made["embeddings"] == [entry["embedding"] for entry in vectors["data"]]
     assert made["prompt_eval_count"] == vectors["usage"]["prompt_tokens"]
-    error = asks.post("/api/embed", model=NAME, input="x", dimensions=3).json()["error"]
-    assert error.startswith("dimensions=3: vectors of this model have 256")
+    (cut,) = asks.made("/api/embed", model=NAME, input="x", dimensions=3)["embeddings"]
+    assert cut == asks.service.model.embed("x", dimensions=3).tolist()
+    error = asks.post("/api/embed", model=NAME, input="x", dimensions=257).json()["error"]
+    assert error.startswith("dimensions=257: give 1 to 256")
 
 
 @pytest.mark.parametrize(

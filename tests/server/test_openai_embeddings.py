@@ -35,6 +35,18 @@ def test_base64_is_float32(client: Client, model: aleator.LanguageModel) -> None
     assert np.array_equal(np.frombuffer(packed, "<f4"), model.embed(TEXTS[0]))
 
 
+def test_dimensions_are_the_first_ones(client: Client, model: aleator.LanguageModel) -> None:
+    made = client.made("/v1/embeddings", input=TEXTS, dimensions=3)["data"]
+    cut = model.embed(TEXTS, dimensions=3)
+    assert [each["embedding"] for each in made] == cut.tolist()
+    raw = model.embed(TEXTS, normalize=False)[:, :3]
+    assert np.array_equal(model.embed(TEXTS, normalize=False, dimensions=3), raw)
+    assert np.allclose(cut, raw / np.linalg.norm(raw, axis=1, keepdims=True), atol=1e-6)
+    for wrong in (257, 0, -1, True, 1.5):
+        with pytest.raises(aleator.ParameterError, match="give 1 to 256, or None"):
+            model.embed("a", dimensions=wrong)  # type: ignore[arg-type]
+
+
 def test_token_ids(client: Client, model: aleator.LanguageModel) -> None:
     tokens = list(model.prompt_tokens(TEXTS[0]))
     one = client.made("/v1/embeddings", input=tokens)["data"]
@@ -69,7 +81,8 @@ def test_pooling(client: Client, model: aleator.LanguageModel) -> None:
         ({"input": ""}, "input", "is an empty text"),
         ({"input": ["a", ""]}, "input[1]", "is an empty text"),
         ({"input": ["a", []]}, "input[1]", "a list of token ids"),
-        ({"input": "a", "dimensions": 128}, "dimensions", "256"),
+        ({"input": "a", "dimensions": 257}, "dimensions", "give 1 to 256"),
+        ({"input": "a", "dimensions": 0}, "dimensions", "1"),
         ({"input": "a", "encoding_format": "int8"}, "encoding_format", "'base64'"),
         ({"input": "a", "temperature": 1}, "temperature", "there is no field"),
         ({"input": [9999999]}, "input", "token id 9999999: give ids of the vocabulary, 0 to 2047"),

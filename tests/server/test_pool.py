@@ -131,7 +131,7 @@ def test_memory_is_a_budget_of_bytes() -> None:
 def test_a_model_that_never_fits_disturbs_no_other() -> None:
     async def work() -> None:
         models = Models("ab", models_memory=30 << 20)
-        models.of["a"].size, models.of["b"].size = 30 << 20, 31 << 20
+        models.of["a"].size, models.of["b"].size = 30 << 20, (30 << 20) + 1
         await models.ask("a")
         with pytest.raises(
             ApiError, match=r"'b' could not.*needs 31 MiB.*memory is 30 MiB"

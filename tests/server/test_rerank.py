@@ -105,6 +105,8 @@ def test_what_cannot_be_honoured(
 def test_long_documents_are_cut_if_that_is_asked_for(scoring: Client) -> None:
     made = scoring.made("/v1/rerank", query="a", documents=["king " * 90], truncate=True)
     assert made["usage"]["prompt_tokens"] == 64
+    error = scoring.refused("/v1/rerank", query="king " * 90, documents=["a"], truncate=True)
+    assert error["message"].startswith("the query alone takes 9")
 
 
 def test_models_without_a_head_do_not_rank(bert: Client, client: Client) -> None:

@@ -164,6 +164,8 @@ def test_pairs_of_a_directory_are_those_of_its_post_processor(tmp_path: Path) ->
         assert ids == wanted.ids
         assert (second or len(ids)) == wanted.type_ids.index(1) if second else len(ids)
         assert (second is None) == (processor is roberta)
+        names = {"model_input_names": ["input_ids", "attention_mask"]}
+        assert in_directory(backend, tmp_path, **names).encode_pair("the", "a b") == (ids, None)
 
 
 def test_a_document_is_cut_to_leave_room(tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ class EmbeddingModel(LoadedModel):
         normalize: bool = True,
         *,
         truncate: bool = False,
+        dimensions: int | None = None,
     ) -> Floats:
         """Vectors of texts: their hidden states after the last layer, pooled; several are computed together.
 
@@ -67,9 +68,11 @@ class EmbeddingModel(LoadedModel):
                 model's files say; else "mean".
             normalize: Whether vectors have length 1, so that their dot products are cosines.
             truncate: Cut texts that are too long; otherwise they are refused.
+            dimensions: How many of each vector's numbers are kept, the first ones, before ``normalize``; models
+                trained for that (Matryoshka) lose little.  None: all.
 
         Returns:
-            float32 [n, n_embd]; [n_embd] for a single text.
+            float32 [n, dimensions]; [dimensions] for a single text; of ``n_embd`` without ``dimensions``.
 
         Raises:
             ParameterError: A value out of range, or an empty text if the tokenizer puts no token before it.
@@ -88,8 +91,12 @@ class EmbeddingModel(LoadedModel):
                 "pooling", f"pooling={asked}: give {known}, or call embed_tokens() for no pooling"
             )
         _check_switches(normalize=normalize, truncate=truncate)
+        width = self.weights.config.n_embd
+        if dimensions is not None and not 1 <= (exact(dimensions) or 0) <= width:
+            message = f"dimensions={dimensions!r:.80}: give 1 to {width}, or None for all"
+            raise ParameterError("dimensions", message)
         one = isinstance(texts, str)
-        found = np.stack(list(self._pooled(self._whole(texts, truncate), chosen)))
+        found = np.stack(list(self._pooled(self._whole(texts, truncate), chosen)))[:, :dimensions]
         made = vectors.normalised(found) if normalize else found.astype(np.float32)
         return made[0] if one else made
 
@@ -188,6 +195,7 @@ class EmbeddingModel(LoadedModel):
             )
         first = self.tokenizer.encode(query, add_special=False) if written is None else []
         room = self.n_ctx if truncate else None
+        cuts = truncate and written is None
         tokens: list[tuple[int, ...]] = []
         seconds: list[int | None] = []
         for i, each in enumerate(documents):
@@ -200,7 +208,7 @@ class EmbeddingModel(LoadedModel):
                 raise ParameterError(
                     "documents", f"query and documents[{i}] have no tokens: give other texts"
                 )
-            self._check_lengths([ids])
+            self._check_lengths([ids], cuts)
             tokens.append(tuple(ids))
             seconds.append(second)
         found = self._scores(tokens, seconds)
@@ -303,10 +311,15 @@ class EmbeddingModel(LoadedModel):
         end = text[-1:] if self.vocab.add_eos and text[-1] == self.vocab.eos else ()
         return text[: self.n_ctx - len(end)] + end
 
-    def _check_lengths(self, texts: Sequence[Sequence[int]]) -> None:
+    def _check_lengths(self, texts: Sequence[Sequence[int]], cut: bool = False) -> None:
+        """Raise ContextFull for a text that is too long; ``cut``: the document of each pair was cut."""
         longest = max(map(len, texts))
         if longest <= self.n_ctx:
             return
+        if cut:
+            raise ContextFull(
+                f"the query alone takes {longest} of the context's {self.n_ctx} positions: shorten it"
+            )
         message = f"a text has {longest} tokens and the context {self.n_ctx} positions"
         if self.longest:
             raise ContextFull(

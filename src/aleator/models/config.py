@@ -242,6 +242,8 @@ class ModelConfig:
     longest_text: int = 0
     # Which hidden state is scored: "cls", "mean" or "last"; "": the last one of a decoder, else the first
     score_pooling: str = ""
+    # Activation of feed-forward parts; "": the architecture's
+    activation: str = ""
 
     def head_dims(self, layer: int) -> tuple[int, int]:
         """Sizes of a layer's key and value heads."""

@@ -213,9 +213,12 @@ class Service:
         pooling: str | None,
         normalize: bool,
         truncate: bool = False,
+        dimensions: int | None = None,
     ) -> tuple[Vectors, int]:
         """The result of :func:`~aleator.server.vectors.vectors_of`."""
-        work = partial(vectors_of, self.model, name, texts, pooling, normalize, truncate)
+        work = partial(
+            vectors_of, self.model, name, texts, pooling, normalize, truncate, dimensions
+        )
         return await self.scored(request, work)
 
     async def scored(self, request: Request, work: Callable[[], R]) -> R:

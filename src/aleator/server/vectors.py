@@ -52,6 +52,7 @@ def vectors_of(
     pooling: str | None,
     normalize: bool,
     truncate: bool,
+    dimensions: int | None = None,
 ) -> tuple[Vectors, int]:
     """Vectors of texts, and how many tokens these have together; errors name the text by its place."""
     several = len(texts) > 1
@@ -61,7 +62,8 @@ def vectors_of(
     ]
     n_tokens = sum(min(len(text), model.n_ctx) for text in tokens)
     if (pooling or model.pooling) != "none":
-        return model.embed(tokens, pooling, normalize, truncate=truncate), n_tokens
+        found = model.embed(tokens, pooling, normalize, truncate=truncate, dimensions=dimensions)
+        return found, n_tokens
     size = 4 * n_tokens * model.weights.config.n_embd
     if size > MOST_STATES:
         message = f"hidden states of {n_tokens} tokens take {size} bytes, and a response has {MOST_STATES}"

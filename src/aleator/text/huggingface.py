@@ -43,6 +43,7 @@ def read_fields(directory: Path) -> dict[str, Any]:
     named, ends = special_tokens(directory, config, ids, len(tokens))
     kind = _kind(file)
     around, second = _around(file, 2, len(tokens))
+    second &= "token_type_ids" in config.get("model_input_names", ["token_type_ids"])
     before, between, after = map(tuple, around)
     add_bos, add_eos = _added(file, config, named, len(tokens))
     special, eog, changed = resolve(named, ids, ends)

@@ -33,6 +33,7 @@ _CASED = rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+%s|[^\r\n\p{{L}}\p{{N}}]?{_U
 _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _TEKKEN = _CASED % ("", "") + r"|\p{N}" + _REST
 _GPT4O = _CASED % ((f"(?:{_CONTRACTIONS})?",) * 2) + r"|\p{N}{1,3}" + _REST
+_GRANITE = _GPT4O.replace(r"(?=\p{L})", r"(?=[\p{L}\p{M}])")
 _KANA = r"[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
 _DEEPSEEK3 = (
     r"\p{N}{1,3}",
@@ -84,6 +85,7 @@ PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_DIGIT_NAMES, _DIGITS_APART),
     "tekken": (_TEKKEN,),
     **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "minimax-m2"), (_GPT4O,)),
+    "granite-embed-multi-97m": (_GRANITE,),
     **dict.fromkeys(("bloom", "poro-chat", "gpt3-finnish"), (_WORDS,)),
     "viking": (_WORDS, r"\p{N}"),
     "falcon": (r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]"),
@@ -111,7 +113,9 @@ PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
 
 ADDS_BOS = frozenset((*LLAMA3_NAMES, "tekken"))
 """The pre-tokenizers that add BOS if the file does not say."""
-WHOLE_WORDS = frozenset((*LLAMA3_NAMES, "tekken", "glm4", "glm5", "minicpm5"))
+WHOLE_WORDS = frozenset(
+    (*LLAMA3_NAMES, "tekken", "glm4", "glm5", "minicpm5", "granite-embed-multi-97m")
+)
 """The pre-tokenizers that keep a word that is a token, whatever merges would make of it."""
 
 CHARACTERS = frozenset(("gemma4", "granite-embed-multi-311m"))

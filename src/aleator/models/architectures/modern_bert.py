@@ -14,12 +14,14 @@ from aleator.models.json_config import read_rope, rope_part, transformer
 EVERY = 3  # layers, the first of which sees everything
 THETA, LOCAL_THETA = 160_000.0, 10_000.0
 WINDOW = 128
+ACTIVATIONS = {"gelu": "", "geglu": "", "silu": "silu", "swish": "silu", "swiglu": "silu"}
+"""Names of activations in files -> as :class:`ModelConfig` has them."""
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    config, fields = bert.read_gguf(gguf, architecture), gguf.fields
-    if fields.get("modern-bert.hidden_activation", "gelu") != "gelu":
-        raise unsupported(gguf.path, "another activation (modern-bert.hidden_activation)")
+    fields = gguf.fields
+    activation = _activation(fields, "modern-bert.hidden_activation")
+    config = replace(bert.read_gguf(gguf, architecture), activation=activation)
     if "modern-bert.classifier.pooling_type" not in fields:
         config = replace(config, score_pooling="mean")  # as in llama.cpp
     key = "modern-bert.attention.sliding_window_pattern"
@@ -34,6 +36,14 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     return replace(config, window=WindowConfig(size, layers, replace(config.rope, theta=theta)))
 
 
+def _activation(fields: Fields, key: str) -> str:
+    """The activation that the field names."""
+    name = fields.get(key, "gelu")
+    if name not in ACTIVATIONS:
+        raise unsupported(fields.path, f"the activation {name!r} ({key})")
+    return ACTIVATIONS[name]
+
+
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     if fields.get("classifier_activation", "gelu") != "gelu":
         raise unsupported(fields.path, "another activation (classifier_activation)")
@@ -46,9 +56,10 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
 
     whole = rope("full_attention", "global_rope_theta", THETA)
     local = rope("sliding_attention", "local_rope_theta", LOCAL_THETA)
-    activation = "hidden_activation"
+    key = "hidden_activation"
+    activation, fields = _activation(fields, key), fields.changed(hidden_activation="gelu")
     config = transformer(
-        fields, architecture, activation=activation, tied=True, eps="norm_eps", rope=whole
+        fields, architecture, activation=key, tied=True, eps="norm_eps", rope=whole
     )
     listed = json_config.listed_windows(fields, config.n_layers)
     every = fields.layers("global_attn_every_n_layers", EVERY)
@@ -61,7 +72,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         size = fields.length("local_attention", WINDOW)
         own = read_rope(local, config.head_dim, config.context_length, architecture)
         window = WindowConfig(size, layers, own)
-    return replace(config, tied=True, window=window, score_pooling=pooling)
+    return replace(config, tied=True, window=window, score_pooling=pooling, activation=activation)
 
 
 MODERN_BERT = bert.ENCODER(

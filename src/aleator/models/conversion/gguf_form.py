@@ -85,6 +85,7 @@ def metadata(architecture: Architecture, config: ModelConfig, fields: Fields) ->
         "feed_forward_length": _each(config.n_ff),
         "attention.head_count": _each(config.n_heads),
         f"attention.layer_norm{'_rms' if architecture.norm == 'rms' else ''}_epsilon": config.rms_eps,
+        "hidden_activation": config.activation or None,
     }
     if config.n_heads:
         made |= {
@@ -253,6 +254,10 @@ def differences(said: ModelConfig, found: ModelConfig) -> tuple[list[str], list[
     return left_out, wrong
 
 
+_BIASED = ("output_norm", "blk.0.attn_output", "blk.0.ffn_down", "cls", "cls.norm")
+"""Parts of ModernBERT that may have biases."""
+
+
 def llama_cpp_lacks(config: ModelConfig, names: Container[str]) -> list[str]:
     """What llama.cpp lacks to load a model's file, which Aleator loads.
 
@@ -265,6 +270,8 @@ def llama_cpp_lacks(config: ModelConfig, names: Container[str]) -> list[str]:
     lite = n in (26, 27) or (n == 48 and config.n_vocab == 128256)  # as it tells DeepSeek-V2-Lite
     found = {
         "biases behind attention": name == "internlm2" and "blk.0.attn_output.bias" in names,
+        "biases": name == "modern-bert" and any(f"{each}.bias" in names for each in _BIASED),
+        "a head that makes scores": name == "nomic-bert" and "cls.output.weight" in names,
         f"heads of {config.head_dim} channels, not hidden_size / num_attention_heads": (
             wide and name in _AS_WIDE
         ),

@@ -93,7 +93,7 @@ def gate_of(source: LayerSource[M, V]) -> str:
         "silu", "silu_clamped", "gelu", "gelu_exact", "relu_squared", or for GGUF files "gelu_rounded", rounded
         as in llama.cpp.
     """
-    gate = source.architecture.activation
+    gate = source.config.activation or source.architecture.activation
     rounded = gate in ("gelu", "gelu_exact") and source.kind == "gguf"
     return "gelu_rounded" if rounded else gate
 

@@ -81,10 +81,15 @@ async def embeddings(request: Request) -> Response:
     service, body = await read_body(request, FIELDS)
     own = body.own
     service.check_no_adapter(own["model"])
-    check_dimensions(service, own["dimensions"])
     pooling = one_vector(service, own["pooling"])
     vectors, n_tokens = await service.embed(
-        request, "input", own["input"], pooling, own["normalize"], own["truncate"]
+        request,
+        "input",
+        own["input"],
+        pooling,
+        own["normalize"],
+        own["truncate"],
+        own["dimensions"],
     )
     made = {
         "object": "list",
@@ -103,14 +108,6 @@ def one_vector(service: Service, asked: str | None) -> str:
     known = " or ".join(map(repr, POOLING))
     message = f"the model's files ask for {pooling!r}, which gives no single vector"
     raise ParameterError("pooling", f"pooling: {message}: give {known}")
-
-
-def check_dimensions(service: Service, wanted: int | None) -> None:
-    """Check that a requested length is that of the vectors."""
-    width = service.model.weights.config.n_embd
-    if wanted not in (None, width):
-        why = f"vectors of this model have {width}, and lose their meaning when they are cut"
-        raise wrong("dimensions", wanted, why)
 
 
 def _entries(vectors: Vectors, packed: bool) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from aleator.server.auth import place_of
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.chat import ChatAnswer, ChatChoice, ChatEvent, ChatRequest
 from aleator.server.dialects import ollama_input
-from aleator.server.dialects.embeddings import check_dimensions, one_vector, texts_of
+from aleator.server.dialects.embeddings import one_vector, texts_of
 from aleator.server.dialects.nested import fitting, in_words, input_of, with_records
 from aleator.server.errors import ApiError, api_error
 from aleator.server.fields import Body, Field, Fields, own_fields, switch, text, whole, wrong
@@ -352,9 +352,10 @@ async def embed(request: Request) -> Response:
     began = time.perf_counter()
     service, body, _ = await _read(request, EMBED)
     service.check_no_adapter(untagged(body.own["model"], service.names))
-    check_dimensions(service, body.own["dimensions"])
-    pooling, cut = one_vector(service, None), body.own["truncate"]
-    vectors, n_tokens = await service.embed(request, "input", body.own["input"], pooling, True, cut)
+    pooling, own = one_vector(service, None), body.own
+    vectors, n_tokens = await service.embed(
+        request, "input", own["input"], pooling, True, own["truncate"], own["dimensions"]
+    )
     made = {
         "model": body.own["model"],
         "embeddings": await in_thread(lambda: [row.tolist() for row in vectors]),
