@@ -85,9 +85,7 @@ class Directory:
         for file, name, tensor in self._stored():
             if name.endswith("rotary_emb.inv_freq"):
                 continue  # saved by old versions of transformers; computed from the configuration
-            usual = files.usual_name(name)
-            if usual and usual not in names and f"{files.stack}.{usual}" in names:
-                usual = f"{files.stack}.{usual}"  # of a model saved without its head
+            usual = files.own_name(name, names)
             if not usual or (config.tied and usual == "lm_head.weight"):
                 continue
             if usual not in names:
