@@ -223,7 +223,7 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
         if modules.setdefault(gguf, match[1]) != match[1] or side in found.get(gguf, {}):
             raise FileFormatError(path, _TWICE, field=key)
         found.setdefault(gguf, {})[side] = tensor
-        if side == "lora_b" and not _keeps_rows(tensor, files.convert(gguf, tensor)):
+        if side == "lora_b" and files.convert(gguf, tensor) is not tensor:
             _check_adaptable(path, gguf)
             raise UnsupportedModel(
                 f"{path}: {key!r:.200}: this matrix is stored in another form here: {_CONVERT}"
@@ -255,14 +255,6 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
         return float(own / (np.sqrt(rank) if root else rank))
 
     return _paired(path, found, scale)
-
-
-def _keeps_rows(tensor: StoredTensor, converted: StoredTensor) -> bool:
-    """Whether a matrix keeps its rows in a GGUF file; those of GPT-2 are only transposed, and PEFT's not."""
-    if converted is tensor:
-        return True
-    turned = tensor.moved(np.transpose)
-    return converted.shape == turned.shape and np.array_equal(converted.data, turned.data)
 
 
 def _check_config(fields: Fields) -> None:

@@ -135,7 +135,10 @@ class Directory:
     def made(self, name: str, tensor: StoredTensor | Packed) -> StoredTensor:
         """A tensor of :meth:`tensors`, which has given all, as GGUF files hold it."""
         files, config = self._files, self.config
-        tensor = tensor.make() if isinstance(tensor, Packed) else tensor
+        if isinstance(tensor, Packed):
+            tensor = tensor.make()
+        elif files.turned and len(tensor.shape) == 2 and name.startswith("blk."):
+            tensor = tensor.moved(np.transpose)
         made = files.convert(name, tensor)
         if files.convert_fields is not None:
             made = files.convert_fields(name, made, self.fields, config)
