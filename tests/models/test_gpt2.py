@@ -13,9 +13,9 @@ import torch
 from aleator.core.errors import InvalidBatch
 from aleator.generate import Batch, Context
 from aleator.models import open_weights
+from tests.models.check_converted import logits
 from tests.models.check_dense import check_golden, decoder_of
 from tests.models.check_golden import FORMS, model_test
-from tests.models.check_converted import logits
 from tests.models.check_transformers import like_transformers, renamed, write
 from tests.models.prequantised import gptq, nf4
 

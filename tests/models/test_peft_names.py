@@ -66,5 +66,5 @@ def test_a_table_of_positions_is_named(tmp_path: Path) -> None:
     stem = "base_model.model.transformer.wpe.lora_embedding_"
     parts = {"A": np.ones((6, 32), np.float32), "B": np.ones((32, 6), np.float32)}
     save_file({stem + side: each for side, each in parts.items()}, folder / TENSORS)
-    with pytest.raises(UnsupportedModel, match="the adapter changes 'position_embd.weight'"):
+    with pytest.raises(UnsupportedModel, match=r"the adapter changes 'position_embd\.weight'"):
         adapted(tmp_path / "base", folder)

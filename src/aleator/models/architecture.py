@@ -110,7 +110,7 @@ class HuggingFace:
     expert: Mapping[str, str] = field(default_factory=dict)
     # Whether gate and up take turns in one parameter of all experts, whose matrices are [in, out]
     experts_interleaved: bool = False
-    # Whether matrices in layers are [in, out], as transformers' Conv1D has them; those that are quantised are not
+    # Whether matrices in layers are [in, out], as transformers' Conv1D has them; quantised ones are not
     turned: bool = False
     # Names in a layer that predicts further tokens (MTP), besides those of ``layer``; {}: it is left out
     mtp: Mapping[str, str] = field(default_factory=dict)
