@@ -355,7 +355,7 @@ def _cut(
 
 
 def _same(one: Tokenizer, other: Tokenizer, spaces: bool) -> bool:
-    """Whether two tokenizers give the same ids for the texts; ``spaces``: also for those that begin with one."""
+    """Whether two tokenizers give the same ids; ``spaces``: also for texts that begin with one."""
     texts = [unicodedata.normalize("NFC", text) for text in _TEXTS]
     texts = [text for text in texts if spaces or text[0] != " "]
     return all(
