@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import copytree
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from aleator.core.errors import InvalidBatch
 from aleator.generate import Batch, Context
+from aleator.models import open_weights
+from tests.models.check_converted import logits
 from tests.models.check_dense import check_golden, decoder_of
 from tests.models.check_golden import FORMS, model_test
-from tests.models.check_transformers import like_transformers
+from tests.models.check_transformers import like_transformers, renamed, write
+from tests.models.prequantised import gptq, nf4
 
 test_llama_cpp = model_test(check_golden, "gpt2", tolerance=1e-4)
 test_transformers = like_transformers(
@@ -26,3 +33,36 @@ def test_a_position_without_a_vector_is_refused_and_nothing_changes(tmp_path: Pa
         with pytest.raises(InvalidBatch, match="position 128"):
             context.decode(Batch.one([4], 128))
         assert context.cache.seq_pos_max(0) == 127
+
+
+@pytest.mark.parametrize(
+    ("make", "method"),
+    [(nf4, {"quant_method": "bitsandbytes"}), (gptq, {"quant_method": "gptq", "group_size": 64})],
+)
+def test_quantised_matrices_are_not_turned(tmp_path: Path, make: Any, method: Any) -> None:
+    """transformers' Conv1D has matrices [in, out]; bitsandbytes and GPTQ store [out, in] of it."""
+    transformers: Any = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(vocab_size=24, n_embd=64, n_layer=2, n_head=2, n_positions=64)
+    rng = np.random.default_rng(1)
+    coded: dict[str, Any] = {}
+    turned: dict[str, Any] = {}
+    model = transformers.GPT2LMHeadModel(config)
+    for name, values in model.state_dict().items():
+        if ".h." in name and values.dim() == 2:
+            n_in, out = values.shape
+            tensors, whole = make(rng, out, n_in)
+            stem = name.removesuffix("weight")
+            coded |= {stem + end: each for end, each in tensors.items()}
+            turned[name] = torch.from_numpy(whole.T.copy())
+    write(model, tmp_path / "coded")
+    copytree(tmp_path / "coded", tmp_path / "floats")
+    renamed(tmp_path / "floats", dict, lambda found: found | turned)
+    renamed(
+        tmp_path / "coded",
+        lambda values: values.update(quantization_config=method),
+        lambda found: {n: each for n, each in found.items() if n not in turned} | coded,
+    )
+    rows = logits(open_weights(tmp_path / "coded"), [*range(20)])
+    wanted = logits(open_weights(tmp_path / "floats"), [*range(20)])
+    tolerance = 1e-6 if make is nf4 else 0.03  # beside Q5_0 activations are rounded
+    assert np.abs(rows - wanted).max() < tolerance * np.ptp(wanted)

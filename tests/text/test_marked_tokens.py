@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import tokenizers
-from tokenizers import AddedToken, decoders, models, normalizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from aleator.text import TokenAttribute, Tokenizer, Vocabulary
 from tests.text.sentencepiece_models import BYTES, USER_DEFINED, model, piece
@@ -146,3 +146,30 @@ def test_pieces_of_sentencepiece(tmp_path: Path, prefix: bool) -> None:
         assert tokenizer.encode(text, add_special=False) == wanted[prefix], text
         assert other.encode(text) == tokenizer.encode(text)
     assert tokenizer.decode([263, 3, 263], at_start=False) == "a  a"
+
+
+@pytest.mark.parametrize("scheme", ["first", "always"])
+def test_a_space_in_front_that_gguf_has_elsewhere_is_told(tmp_path: Path, scheme: str) -> None:
+    """transformers 5 saves Llama's tokenizer so: it puts no space before a text that begins with one."""
+    folder = directory(tmp_path, [], False, True, True)
+    backend = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    backend.normalizer = None
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
+    backend.save(str(folder / "tokenizer.json"))
+    one = Tokenizer(Vocabulary.from_directory(folder))
+    file, left_out = made(folder, len(one.vocab))
+    assert left_out[0] == "that a text gets no space in front where it begins with one"
+    behind = ["that what follows a token such as '<s>' gets no space in front"]
+    assert left_out[1:] == (behind if scheme == "first" else [])
+    other = Tokenizer(Vocabulary.from_gguf(file))
+    for text in texts(False):
+        assert one.encode(text.lstrip()) == other.encode(text.lstrip())
+
+
+def test_a_token_that_is_found_behind_spaces_only_is_told(tmp_path: Path) -> None:
+    """As ``add_tokens(["<b>"])`` makes one: the space in front is put before the token, too."""
+    for normalised in (False, True):
+        folder = directory(tmp_path, ["<b>"], normalised, False, True)
+        _, left_out = made(folder, 270)
+        told = ["that a token such as '<b>' is found behind spaces only"]
+        assert left_out == (told if normalised else [])

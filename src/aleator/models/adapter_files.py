@@ -199,7 +199,9 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
             continue
         base = _OF_BASE.fullmatch(key)
         match = base or _OF_PEFT.fullmatch(key)
-        usual = "" if match is None else files.usual_name(f"{match[1]}.weight")
+        usual = key if match is None else files.own_name(f"{match[1]}.weight", names)
+        if not usual:  # such as a part that sees pictures, which the model is read without
+            continue
         if usual not in names:  # transformers 5 has one name for what directories call by two
             usual = usual.replace(".mlp.gate.", ".block_sparse_moe.gate.")
         if match is None or usual not in names:
@@ -213,6 +215,7 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
             continue
         embeds = match[2].startswith("lora_embedding")
         if embeds != (gguf == adapted.EMBEDDING) and match[2] != "lora_magnitude_vector":
+            _check_adaptable(path, gguf)
             raise FileFormatError(path, "this is no matrix of embeddings, or is one", field=key)
         side = {"A": "lora_a", "B": "lora_b"}.get(match[2][-1], "magnitude")
         if embeds and side == "lora_a" and len(tensor.shape) == 2:
@@ -220,7 +223,8 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
         if modules.setdefault(gguf, match[1]) != match[1] or side in found.get(gguf, {}):
             raise FileFormatError(path, _TWICE, field=key)
         found.setdefault(gguf, {})[side] = tensor
-        if side == "lora_b" and not _keeps_rows(tensor, files.convert(gguf, tensor)):
+        if side == "lora_b" and files.convert(gguf, tensor) is not tensor:
+            _check_adaptable(path, gguf)
             raise UnsupportedModel(
                 f"{path}: {key!r:.200}: this matrix is stored in another form here: {_CONVERT}"
             )
@@ -253,14 +257,6 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
     return _paired(path, found, scale)
 
 
-def _keeps_rows(tensor: StoredTensor, converted: StoredTensor) -> bool:
-    """Whether a matrix keeps its rows in a GGUF file; those of GPT-2 are only transposed, and PEFT's not."""
-    if converted is tensor:
-        return True
-    turned = tensor.moved(np.transpose)
-    return converted.shape == turned.shape and np.array_equal(converted.data, turned.data)
-
-
 def _check_config(fields: Fields) -> None:
     """Refuse settings that this module would compute differently, and name them."""
     kind = fields.require("peft_type", str)
@@ -281,7 +277,7 @@ def _paired(
 ) -> dict[str, _Part]:
     """Pairs of matrices whose shapes fit each other and whose numbers are finite."""
     if not found:
-        raise FileFormatError(path, "the adapter has no tensors")
+        raise FileFormatError(path, "the adapter has no tensors that change a text")
     made: dict[str, _Part] = {}
     for name, sides in found.items():
         for side, tensor in sides.items():
@@ -355,11 +351,7 @@ def _check_matrix(
             f"the model {weights.path} has no {name!r}: give an adapter that was trained on this model",
             field=tensor,
         )
-    if not adapted.adaptable(name):
-        raise UnsupportedModel(
-            f"{path}: the adapter changes {name!r}; embeddings, the output matrix, projections of attention "
-            f"and states, and feed-forward parts with their experts and routers can be changed: {_CONVERT}"
-        )
+    _check_adaptable(path, name)
     if matrix.shape != shape:
         raise FileFormatError(
             path,
@@ -368,6 +360,14 @@ def _check_matrix(
             field=tensor,
         )
     return matrix
+
+
+def _check_adaptable(path: Path, name: str) -> None:
+    if not adapted.adaptable(name):
+        raise UnsupportedModel(
+            f"{path}: the adapter changes {name!r}; embeddings, the output matrix, projections of attention "
+            f"and states, and feed-forward parts with their experts and routers can be changed: {_CONVERT}"
+        )
 
 
 def _in_order(

@@ -5,7 +5,7 @@ The declarations are values and functions that need no PyTorch; decoders of ever
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import field
 from typing import Any, Literal
 
@@ -110,6 +110,8 @@ class HuggingFace:
     expert: Mapping[str, str] = field(default_factory=dict)
     # Whether gate and up take turns in one parameter of all experts, whose matrices are [in, out]
     experts_interleaved: bool = False
+    # Whether matrices in layers are [in, out], as transformers' Conv1D has them; quantised ones are not
+    turned: bool = False
     # Names in a layer that predicts further tokens (MTP), besides those of ``layer``; {}: it is left out
     mtp: Mapping[str, str] = field(default_factory=dict)
     # What comes before its names, as "mtp."; "": it follows the other layers, and config.json counts it
@@ -160,6 +162,12 @@ class HuggingFace:
         for name, gguf in stems.items():
             names |= {f"{name}.{part}": f"{gguf}.{part}" for part in ("weight", "bias")}
         return names
+
+    def own_name(self, name: str, names: Collection[str]) -> str:
+        """A tensor's usual name, also of a model without its head, whose names lack :attr:`stack`."""
+        usual = self.usual_name(name)
+        within = f"{self.stack}.{usual}"
+        return within if usual and usual not in names and within in names else usual
 
 
 @dataclass(frozen=True)

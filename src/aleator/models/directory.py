@@ -85,9 +85,7 @@ class Directory:
         for file, name, tensor in self._stored():
             if name.endswith("rotary_emb.inv_freq"):
                 continue  # saved by old versions of transformers; computed from the configuration
-            usual = files.usual_name(name)
-            if usual and usual not in names and f"{files.stack}.{usual}" in names:
-                usual = f"{files.stack}.{usual}"  # of a model saved without its head
+            usual = files.own_name(name, names)
             if not usual or (config.tied and usual == "lm_head.weight"):
                 continue
             if usual not in names:
@@ -137,7 +135,10 @@ class Directory:
     def made(self, name: str, tensor: StoredTensor | Packed) -> StoredTensor:
         """A tensor of :meth:`tensors`, which has given all, as GGUF files hold it."""
         files, config = self._files, self.config
-        tensor = tensor.make() if isinstance(tensor, Packed) else tensor
+        if isinstance(tensor, Packed):
+            tensor = tensor.make()
+        elif files.turned and len(tensor.shape) == 2 and name.startswith("blk."):
+            tensor = tensor.moved(np.transpose)
         made = files.convert(name, tensor)
         if files.convert_fields is not None:
             made = files.convert_fields(name, made, self.fields, config)

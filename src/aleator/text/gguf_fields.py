@@ -74,15 +74,17 @@ def vocabulary_fields(
         left_out += _spaces(file) + _composed(file)
         forms = [*_forms(file, vocab, architecture, n_vocab)]
     marked = _marked(vocab, n_vocab)
-    for form in forms:
+    strict = (True, False) if vocab.kind == "spm" else (True,)
+    for form, spaces in ((form, spaces) for spaces in strict for form in forms):
         found = [
             (made, read, _agreeing(original, Tokenizer(read), marked))
             for made in _with_marked(values | form, marked)
-            if _same(original, Tokenizer(read := Vocabulary.from_metadata(made, directory)))
+            if _same(original, Tokenizer(read := Vocabulary.from_metadata(made, directory)), spaces)
         ]
         if found:
             made, read, agreeing = max(found, key=lambda each: each[2])
             left_out += _ends(vocab, read, made) + _pairs(vocab, read, made)
+            left_out += _in_front(original, Tokenizer(read))
             if agreeing < (texts := tuple(map(len, _around(vocab, marked)))):
                 left_out.append(
                     f"how texts beside tokens such as {vocab.tokens[marked[0]]!r:.60} are cut "
@@ -352,14 +354,44 @@ def _cut(
     return [[span for _, span in pre_tokenizer.pre_tokenize_str(text)] for text in texts]
 
 
-def _same(one: Tokenizer, other: Tokenizer) -> bool:
-    """Whether two tokenizers give the same ids for the texts."""
+def _same(one: Tokenizer, other: Tokenizer, spaces: bool) -> bool:
+    """Whether two tokenizers give the same ids; ``spaces``: also for texts that begin with one."""
     texts = [unicodedata.normalize("NFC", text) for text in _TEXTS]
+    texts = [text for text in texts if spaces or text[0] != " "]
     return all(
         one.encode(text, parse_special=special) == other.encode(text, parse_special=special)
         for text in texts
         for special in (False, True)
     )
+
+
+def _in_front(one: Tokenizer, other: Tokenizer) -> list[str]:
+    """What is left out about the space that SentencePiece puts in front of a text."""
+    vocab, told = one.vocab, []
+    if vocab.kind != "spm" or vocab.pieces:
+        return []
+    if one.encode(" x") != other.encode(" x"):
+        told.append("that a text gets no space in front where it begins with one")
+    kinds = vocab.attributes[: len(other.vocab)]
+    for kind, around, what in (
+        (
+            TokenAttribute.CONTROL,
+            "{}x",
+            "that what follows a token such as {!r} gets no space in front",
+        ),
+        (
+            TokenAttribute.USER_DEFINED,
+            "x{}",
+            "that a token such as {!r} is found behind spaces only",
+        ),
+    ):
+        tokens = [vocab.tokens[i] for i in np.flatnonzero(kinds == kind)[:_MOST_TRIED]]
+        for token in (token for token in tokens if SPACE not in token):
+            text = around.format(token)
+            if one.encode(text, parse_special=True) != other.encode(text, parse_special=True):
+                told.append(what.format(token))
+                break
+    return told
 
 
 def _ends(vocab: Vocabulary, found: Vocabulary, made: dict[str, Value]) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models.architecture import Architecture, HuggingFace, outside
-from aleator.models.config import Fields, ModelConfig, StoredTensor, refuse
+from aleator.models.config import Fields, ModelConfig, refuse
 from aleator.models.json_config import transformer
 
 
@@ -31,12 +31,6 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     scale = None if fields.get("scale_attn_weights", True) else 1.0
     config = transformer(sizes, architecture, activation="activation_function", tied=True)
     return replace(config, attention_scale=scale)
-
-
-def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
-    """Convert a tensor to GGUF's form; in Hugging Face's files matrices within layers are [in, out]."""
-    within = name.startswith("blk.") and name.endswith(".weight") and len(tensor.shape) == 2
-    return tensor.moved(lambda values: values.T) if within else tensor
 
 
 def usual_name(name: str) -> str:
@@ -63,8 +57,8 @@ GPT2 = Architecture(
             "mlp.c_fc": "ffn_up",
             "mlp.c_proj": "ffn_down",
         },
+        turned=True,
         usual_name=usual_name,
-        convert=as_gguf,
     ),
     norm="layer",
     gated=False,
