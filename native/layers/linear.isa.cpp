@@ -169,7 +169,19 @@ template <class Read>
   }
 }
 
-// With how many tokens at most times_many is faster than to widen rows first.
+// Whether few tokens are faster in times_few. With AVX2 those whose rows of x leave the first-level
+// cache are not.
+template <class Read>
+static bool few(int64_t tokens, int64_t in) {
+  return tokens > 0 && tokens <= few_tokens<Read> &&
+         (lanes != 8 || tokens <= 3 || tokens * in * int64_t(sizeof(float)) <= 24 << 10);
+}
+// With how many tokens at least times_many is faster than tiles of all rows, and at most than to
+// widen rows first.
+template <class Read>
+constexpr int64_t least_many = lanes != 8                  ? parts16 * tile_tokens + 1
+                               : Read::type == Stored::f32 ? 4
+                                                           : 6;
 template <class Read>
 constexpr int64_t most_many =
     (parts16 == 1 && !may_widen<Read>) || (lanes == 8 && Read::type == Stored::f16) ? INT64_MAX
@@ -195,11 +207,11 @@ static void tiled(const Weights& w, int64_t row, int64_t end, const Input& in, f
 #endif
   if (!ragged<Read>(w)) {
     if constexpr (least_widened<Read> > 1)
-      if (in.tokens > 0 && in.tokens <= few_tokens<Read>)
+      if (few<Read>(in.tokens, w.in))
         return with_count<few_tokens<Read>>(
             in.tokens, [&](auto count) { times_few<Read, count()>(w, row, end, in, y, y_stride); });
     if constexpr (most_many<Read> > 0)
-      if (in.tokens > parts16 * tile_tokens && in.tokens <= most_many<Read>)
+      if (in.tokens >= least_many<Read> && in.tokens <= most_many<Read>)
         return times_many<Read>(w, row, end, in, y, y_stride);
   }
   if constexpr (parts16 > 1 || most_many<Read> < INT64_MAX || Grouped<Read>) {
