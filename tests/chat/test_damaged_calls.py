@@ -14,6 +14,7 @@ from tests.chat.test_families import PARIS, calls, read
 
 KIMI = "<|tool_call_begin|>functions.clock:0<|tool_call_argument_begin|>{}<|tool_call_end|>"
 BEGIN = "<|tool_call_start|>"
+DEEPSEEK = "<｜tool▁call▁begin｜>"
 NO_NAME = "<|tool_calls_section_begin|><|tool_call_begin|>two words<|tool_call_argument_begin|>{}"
 GLM = "<tool_call>write\n<arg_key>name</arg_key>\n<arg_value>x</arg_value>\n"
 
@@ -34,6 +35,20 @@ CASES: list[tuple[str, str, str | None, list[Any]]] = [
     ("mistral", '[TOOL_CALLS][{"name": "f", "arguments": {"a": "b', "", [("f", '{"a": "b', False)]),
     ("mistral args", "[TOOL_CALLS]clock[ARGS]", "", [("clock", "", False)]),
     ("mistral args", "[TOOL_CALLS]clock", None, []),
+    ("mistral args", "[TOOL_CALLS]clock[CALL", None, []),
+    ("mistral args", "[TOOL_CALLS]clock[CALL_ID]", "", [("clock", "", False)]),
+    ("mistral args", "[TOOL_CALLS]clock[CALL_ID]12345[AR", "", [("clock", "", False)]),
+    ("mistral args", "[TOOL_CALLS]clock[CALL_ID]12 [no", None, []),
+    ("deepseek", f"{DEEPSEEK}function<｜tool▁sep｜>cl", None, []),
+    ("deepseek", f"{DEEPSEEK}function<｜tool▁sep｜>", None, []),
+    ("deepseek", f"{DEEPSEEK}function<｜tool▁sep｜>clock\n", "", [("clock", "", False)]),
+    ("deepseek", f"{DEEPSEEK}function<｜tool▁sep｜>clock\n```js", "", [("clock", "", False)]),
+    ("deepseek", f"{DEEPSEEK}function<｜tool▁sep｜>clock\n```json\n", "", [("clock", "", False)]),
+    ("deepseek", f"{DEEPSEEK}function<｜tool▁sep｜>clock\n```json\n{{", "", [("clock", "{", False)]),
+    ("deepseek", f"{DEEPSEEK}function<｜tool▁sep｜>clock\n``x", None, []),
+    ("deepseek bare", f"{DEEPSEEK}cl", None, []),
+    ("deepseek bare", f"{DEEPSEEK}clock<｜tool▁sep｜>", "", [("clock", "", False)]),
+    ("deepseek bare", f"{DEEPSEEK}clock<｜tool▁sep｜>no", None, []),
     ("functionary-v3.1", "<function=clock>", "", [("clock", "", False)]),
     ("pythonic", f"{BEGIN}[clock(), f(a=1, b='x\\'y', c='z", "",
      [("clock", "{}", True), ("f", '{"a": 1, "b": "x\'y"', False)]),

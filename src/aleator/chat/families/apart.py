@@ -132,24 +132,27 @@ class DeepSeek(Family):
             yield from reader.skip_space()
 
     def _call(self, reader: TextReader, calls: Calls) -> Deltas:
-        start, name = reader.at, ""
+        start, name, named = reader.at, "", False
         while (character := (yield from reader.peek())) not in ("", "\n", "{"):
-            if (yield from reader.read_any(self.SEPARATOR)):
-                if name.strip() == "function":
-                    name = ""  # R1 and V3 put the kind of tool first
-                continue
-            name += character
-            reader.at += 1
-        fenced = yield from reader.read_next(f"{self.FENCE}json", self.FENCE)
+            named = bool((yield from reader.read_any(self.SEPARATOR)))
+            if not named:
+                name += character
+                reader.at += 1
+            elif name.strip() == "function":
+                name = ""  # R1 and V3 put the kind of tool first
+        named = named or character == "\n"
+        fenced = yield from reader.read_end(f"{self.FENCE}json")
+        fenced = fenced or (yield from reader.read_any(self.FENCE))
         yield from reader.skip_space()
-        if not name.strip() or (yield from reader.peek()) != "{":
+        follows = yield from reader.peek()
+        if not name.strip() or (follows != "{" and (follows or not named)):
             reader.at = start
             yield Delta("content", self.CALL)
             return
         try:
             yield from read_arguments(reader, calls, name.strip())
         except Malformed:
-            return  # cut off within its arguments
+            return  # cut off before or within its arguments
         if fenced:
             yield from reader.read_next(self.FENCE)
         yield from reader.read_next(self.CALL_END)
