@@ -29,6 +29,7 @@ from tests.models.check_converted import NO_VOCABULARY, converted, logits
 from tests.models.prequantised import (
     N_EMBD,
     N_FF,
+    N_VOCAB,
     Made,
     awq,
     fp8,
@@ -131,6 +132,20 @@ def test_progress_ends_at_the_whole(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     plan.write(tmp_path / "m.gguf", 1, lambda done, total: seen.append((done, total)))
     assert seen[-1] == (plan.size[0], plan.size[0])
+
+
+@pytest.mark.parametrize("name", ["gptq", "fp8 by rows", "nf4"])
+def test_a_quantised_output_matrix_is_not_tied(tmp_path: Path, name: str) -> None:
+    """In transformers FP8 and NF4 differ from the embedding, and the file's matrix is taken."""
+    write(tmp_path / "m", name)
+    _, make, how, kind = CASES[name]
+    made, whole = make(np.random.default_rng(1), N_VOCAB, N_EMBD, **how)
+    head = {f"lm_head.{end}": tensor for end, tensor in made.items()}
+    damage(tmp_path / "m", lambda tensors: tensors.update(head))
+    weights = open_weights(tmp_path / "m")
+    assert not weights.config.tied
+    assert weights.stored("output.weight").type == kind
+    np.testing.assert_array_equal(weights.floats("output.weight"), whole)
 
 
 def half(value: Fraction) -> float:
