@@ -45,7 +45,7 @@ OF_LOGITS = (*WHERE, "dtype", "type_k", "type_v", "k_storage", "swa_sinks")
 """Options of loading that can change logits."""
 ROLLBACK, ROLLBACK_BYTES = 8, 2**26
 """Tokens that texts of a recurrent model can be rewound by, which lets a grammar's forced text be decoded
-together; fewer where their states would take more memory than that."""
+together; fewer where their states would take more memory than that, unless a draft model guesses."""
 
 
 def positions(weights: Weights, n_ctx: int | None) -> int:
@@ -200,8 +200,10 @@ class LoadedModel(Uncopyable):
         if window is not None and self.n_ctx <= 2 * window.size:
             options.setdefault("swa_full", True)  # little more, and every context shift is exact
         if states := self.decoder.recurrent_shapes:
-            own = RecurrentCache.bytes_for(states, n_seq_max=n_seq_max)
-            options.setdefault("n_rollback", max(0, min(ROLLBACK, ROLLBACK_BYTES // own - 1)))
+            own, most = RecurrentCache.bytes_for(states, n_seq_max=n_seq_max), ROLLBACK
+            if self.options.model_draft is None:  # whose guesses are taken back
+                most = max(0, min(ROLLBACK, ROLLBACK_BYTES // own - 1))
+            options.setdefault("n_rollback", most)
         options.update(n_ctx=n_ctx or self.n_ctx, n_seq_max=n_seq_max, device=device)
         options.update(embeddings=embeddings)
         return Context(self, prefix=PrefixConfig() if prompt_cache else None, **options)
