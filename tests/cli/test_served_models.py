@@ -133,7 +133,11 @@ def test_a_directory_lists_what_are_models(
     ):  # fmt: skip
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    for name, kind in {"poet.gguf": "adapter", "one/poet.gguf": "adapter", "m.gguf": "model"}.items():
+    for name, kind in {
+        "poet.gguf": "adapter",
+        "one/poet.gguf": "adapter",
+        "m.gguf": "model",
+    }.items():
         write_gguf(tmp_path / name, [field("general.type", kind)], [], lambda each: [])
     found = {
         each.name: (str(Path(each.path).relative_to(tmp_path)), each.aliases)

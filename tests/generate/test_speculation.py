@@ -265,7 +265,7 @@ def test_a_draft_model_brings_states_to_go_back_to(
     assert len(made.tokens) == 30
     assert made.stats.draft_n_accepted > 0
     stiff = aleator.load(path, n_threads=1, model_draft=path, n_rollback=0)
-    with pytest.raises(ParameterError, match="n_rollback=8, or .* model_draft out"):
+    with pytest.raises(ParameterError, match=r"n_rollback=8, or .* model_draft out"):
         stiff.generate("ROMEO:", spec_type="draft")
 
 

@@ -22,6 +22,7 @@ from aleator.models.adapter_files import load_adapters
 from aleator.models.adapters import adapter_files, chosen_adapters
 from aleator.models.conversion.convert import ConvertedDirectory
 from aleator.models.conversion.quantise import Quantisation
+from aleator.models.directory import Directory
 from aleator.models.exact import exact_bytes
 from aleator.models.placement import ON_CPU, Place, weight_bytes
 from tests.models.adapters import write_adapter
@@ -128,7 +129,7 @@ def test_every_type_is_made_of_the_numbers_themselves(
 
 def test_progress_ends_at_the_whole(tmp_path: Path) -> None:
     write(tmp_path / "m", "fp8")
-    plan = Quantisation(ConvertedDirectory(tmp_path / "m", NO_VOCABULARY), "F16")
+    plan = Quantisation(ConvertedDirectory(Directory(tmp_path / "m"), NO_VOCABULARY), "F16")
     seen: list[tuple[int, int]] = []
     plan.write(tmp_path / "m.gguf", 1, lambda done, total: seen.append((done, total)))
     assert seen[-1] == (plan.size[0], plan.size[0])
