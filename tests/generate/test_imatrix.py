@@ -50,7 +50,7 @@ def test_sums_of_all_layers_are_those_of_transformers(tmp_path: Path) -> None:
     transformers: Any = pytest.importorskip("transformers")
     folder = write_directory(tmp_path / "m", model_json(architectures=["LlamaForCausalLM"]))
     theirs = transformers.LlamaForCausalLM.from_pretrained(folder)
-    wanted = {}
+    wanted: dict[str, Any] = {}
 
     def see(name: str, module: Any) -> None:
         wanted[name] = 0
@@ -65,9 +65,9 @@ def test_sums_of_all_layers_are_those_of_transformers(tmp_path: Path) -> None:
     text = [3 + 7 * i % 20 for i in range(24)]
     for at in (0, 8, 16):
         theirs(theirs.dummy_inputs["input_ids"].new_tensor([text[at : at + 8]]))
-    weights, kept = open_weights(folder), {"type_k": "f32", "type_v": "f32"}
-    sums = InputSums(weights)
-    context = Context(build_decoder(weights), n_ctx=8, n_threads=1, **kept)
+    weights = open_weights(folder)
+    decoder, sums = build_decoder(weights), InputSums(weights)
+    context = Context(decoder, n_ctx=8, n_threads=1, type_k="f32", type_v="f32")
     assert [*sums.read(context, text, 8, 3, None)] == [1, 2, 3]
     assert sums.found().keys() == wanted.keys()
     for name, (squares, _) in sums.found().items():

@@ -2,11 +2,12 @@
 
 They are collected where products begin, by the address of a matrix's bytes, so layers need no names.
 
-llama-imatrix's sums of a tensor differ by a part of their total, of SmolLM2 with a text of 6144 tokens at most:
-8e-6 in F32 with an F32 cache, 0.005 in Q4_1, where both round activations and are 0.016 off F32's.  A column
-of which most of the sum is a few large inputs can differ by more than a mean column.  All batches count here; it
-skips those below 16 tokens, such as the last: of three chunks of 512 it takes 170 tokens each at once, three
-times, and the 6 that are left do not count.
+The sums of a tensor's columns differ from llama-imatrix's by a part of their total.  Of SmolLM2 and 6144 tokens
+that is 8e-6 in F32 with an F32 cache.  In Q4_1 it is 0.005, as both round activations, and both are 0.016 off
+F32's; where most of a column's sum is a few large inputs, it alone can differ by more than the mean of all.
+
+All batches count; llama-imatrix skips those below 16 tokens.  Of three chunks of 512 that it reads together it
+takes 170 tokens each at once, so that the 6 that are left do not count.
 """
 
 from __future__ import annotations
