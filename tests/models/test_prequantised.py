@@ -137,7 +137,7 @@ def test_progress_ends_at_the_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["gptq", "fp8 by rows", "nf4"])
 def test_a_quantised_output_matrix_is_not_tied(tmp_path: Path, name: str) -> None:
-    """In transformers FP8 and NF4 differ from the embedding, and the file's matrix is taken."""
+    """transformers takes the matrix of NF4, and fails to load the others: none is tied."""
     write(tmp_path / "m", name)
     _, make, how, kind = CASES[name]
     made, whole = make(np.random.default_rng(1), N_VOCAB, N_EMBD, **how)
