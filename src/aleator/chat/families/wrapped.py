@@ -150,7 +150,7 @@ class Mistral(Family):
         while (yield from reader.peek()) not in ("", "[", "{", "\n"):
             name += yield from reader.peek()
             reader.at += 1
-        named = yield from reader.read_any(CALL_ID)
+        named = yield from reader.read_end(CALL_ID)
         if named:
             while (yield from reader.peek()) not in ("", "[", "{"):
                 reader.at += 1
