@@ -264,6 +264,8 @@ def test_a_draft_model_brings_states_to_go_back_to(
     made = drafted.generate("ROMEO:", max_tokens=30, temperature=0.0, spec_type="draft")
     assert len(made.tokens) == 30
     assert made.stats.draft_n_accepted > 0
+    assert drafted.draft is not None
+    assert drafted.draft.context().rewindable(1) == drafted.context().rewindable(1) == 8
     stiff = aleator.load(path, n_threads=1, model_draft=path, n_rollback=0)
     with pytest.raises(ParameterError, match=r"n_rollback=8, or .* model_draft out"):
         stiff.generate("ROMEO:", spec_type="draft")
