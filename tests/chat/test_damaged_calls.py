@@ -14,6 +14,7 @@ from tests.chat.test_families import PARIS, calls, read
 
 KIMI = "<|tool_call_begin|>functions.clock:0<|tool_call_argument_begin|>{}<|tool_call_end|>"
 BEGIN = "<|tool_call_start|>"
+BEGINNING, DEEPSEEK = "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"
 NO_NAME = "<|tool_calls_section_begin|><|tool_call_begin|>two words<|tool_call_argument_begin|>{}"
 GLM = "<tool_call>write\n<arg_key>name</arg_key>\n<arg_value>x</arg_value>\n"
 
@@ -34,6 +35,24 @@ CASES: list[tuple[str, str, str | None, list[Any]]] = [
     ("mistral", '[TOOL_CALLS][{"name": "f", "arguments": {"a": "b', "", [("f", '{"a": "b', False)]),
     ("mistral args", "[TOOL_CALLS]clock[ARGS]", "", [("clock", "", False)]),
     ("mistral args", "[TOOL_CALLS]clock", None, []),
+    ("mistral args", "[TOOL_CALLS]clock[CALL", "", [("clock", "", False)]),
+    ("mistral args", "[TOOL_CALLS]clock[CALL_ID]", "", [("clock", "", False)]),
+    ("mistral args", "[TOOL_CALLS]clock[CALL_ID]12345[AR", "", [("clock", "", False)]),
+    ("mistral args", "[TOOL_CALLS]clock[CALL_ID]12 [no", None, []),
+    ("deepseek", f"{DEEPSEEK}function<｜tool▁sep｜>cl", None, []),
+    ("deepseek", f"{DEEPSEEK}function<｜tool▁sep｜>", None, []),
+    ("deepseek", f"{DEEPSEEK}function<｜tool▁sep｜>clock\n", "", [("clock", "", False)]),
+    ("deepseek", f"{DEEPSEEK}function<｜tool▁sep｜>clock\n```js", "", [("clock", "", False)]),
+    ("deepseek", f"{DEEPSEEK}function<｜tool▁sep｜>clock\n```json\n", "", [("clock", "", False)]),
+    ("deepseek", f"{DEEPSEEK}function<｜tool▁sep｜>clock\n```json\n{{", "", [("clock", "{", False)]),
+    ("deepseek", f"{DEEPSEEK}function<｜tool▁sep｜>clock\n``x", None, []),
+    ("deepseek", f"So.\n{BEGINNING}", None, []),
+    ("deepseek", f"So.\n{BEGINNING}{DEEPSEEK}some words\n", None, []),
+    ("deepseek bare", f"{DEEPSEEK}clock<｜tool▁sep｜>{{}}\n{DEEPSEEK}cl", f"\n{DEEPSEEK}cl",
+     [("clock", "{}", True)]),
+    ("deepseek bare", f"{DEEPSEEK}cl", None, []),
+    ("deepseek bare", f"{DEEPSEEK}clock<｜tool▁sep｜>", "", [("clock", "", False)]),
+    ("deepseek bare", f"{DEEPSEEK}clock<｜tool▁sep｜>no", None, []),
     ("functionary-v3.1", "<function=clock>", "", [("clock", "", False)]),
     ("pythonic", f"{BEGIN}[clock(), f(a=1, b='x\\'y', c='z", "",
      [("clock", "{}", True), ("f", '{"a": 1, "b": "x\'y"', False)]),
@@ -76,6 +95,10 @@ CASES: list[tuple[str, str, str | None, list[Any]]] = [
         ("dsml", "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"clock\">\n</｜DSML｜invoke>\n",
          "</｜DSML｜function_calls>"),
         ("functionary-v3.1", "<function=clock>{}", "</function>"),
+        ("deepseek", f"{DEEPSEEK}function<｜tool▁sep｜>clock\n```json\n{{}}\n", "```"),
+        ("deepseek bare", f"{DEEPSEEK}clock<｜tool▁sep｜>{{}}", "<｜tool▁call▁end｜>"),
+        ("deepseek bare", f"{BEGINNING}{DEEPSEEK}clock<｜tool▁sep｜>{{}}<｜tool▁call▁end｜>",
+         "<｜tool▁calls▁end｜>"),
     ],
 )  # fmt: skip
 def test_an_end_mark_that_is_cut_off_is_no_content(

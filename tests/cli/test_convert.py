@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from aleator import load
+from aleator.models.directory import Directory
 from aleator.models.files.gguf import GGUFFile
+from aleator.text.converted import open_converted
 from tests.cli.conftest import Command
 from tests.models.builders import hugging_face_tensors, model_json, write_directory
 from tests.text.test_huggingface import byte_level_backend
@@ -50,6 +52,18 @@ def test_a_directory(aleator: Command, folder: Path, tmp_path: Path) -> None:
     for source, to in ((folder, direct), (out, after)):
         assert aleator("quantize", str(source), str(to), "--type", "Q4_0").code == 0
     assert direct.read_bytes() == after.read_bytes()
+
+
+def test_a_directory_is_opened_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, read = [], Directory.__init__
+
+    def counted(self: Directory, path: Path) -> None:
+        opened.append(path)
+        read(self, path)
+
+    monkeypatch.setattr(Directory, "__init__", counted)
+    open_converted(folder)
+    assert opened == [folder]
 
 
 def test_dry_run(aleator: Command, folder: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from aleator.cli.serve import OF_A_MODEL
 from aleator.cli.served_models import MOST_BYTES, found_models
 from aleator.core.errors import ParameterError
+from aleator.models.files.gguf_writer import field, write_gguf
 from aleator.samplers.watermark import WatermarkKey
 from tests.cli.conftest import Command
 
@@ -121,7 +122,9 @@ def test_files_in_options_are_relative_to_the_file(tmp_path: Path) -> None:
     assert options["model_draft"] == "package"
 
 
-def test_a_directory_lists_what_are_models(tmp_path: Path) -> None:
+def test_a_directory_lists_what_are_models(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in (
         "b.gguf", "a.gguf", "big-00001-of-00002.gguf", "big-00002-of-00002.gguf", "mmproj-a.gguf", ".h.gguf",
         "imatrix.gguf",
@@ -130,6 +133,12 @@ def test_a_directory_lists_what_are_models(tmp_path: Path) -> None:
     ):  # fmt: skip
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
+    for name, kind in {
+        "poet.gguf": "adapter",
+        "one/poet.gguf": "adapter",
+        "m.gguf": "model",
+    }.items():
+        write_gguf(tmp_path / name, [field("general.type", kind)], [], lambda each: [])
     found = {
         each.name: (str(Path(each.path).relative_to(tmp_path)), each.aliases)
         for each in found_models(str(tmp_path), OF_A_MODEL)
@@ -139,9 +148,13 @@ def test_a_directory_lists_what_are_models(tmp_path: Path) -> None:
         "b": ("b.gguf", ("b.gguf",)),
         "big": ("big-00001-of-00002.gguf", ("big-00001-of-00002.gguf",)),
         "hf": ("hf", ()),
+        "m": ("m.gguf", ("m.gguf",)),
         "one": ("one/x.gguf", ()),
         "split": ("split/m-00001-of-00002.gguf", ()),
     }
+    left_out = capsys.readouterr().err
+    assert left_out.count("poet.gguf: left out of --models: of the type adapter") == 2
+    assert left_out.count("\n") == 2
 
 
 def test_nothing_to_serve_is_refused(tmp_path: Path, aleator: Command) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from aleator.generate import Context
 from aleator.generate.imatrix import InputSums
 from aleator.models import build_decoder, open_weights
 from aleator.models.weights import Weights
+from tests.models.builders import _HUGGING_FACE, model_json, write_directory
 
 TEXT = [5 + 7 * i % 50 for i in range(20)]
 
@@ -42,6 +44,34 @@ def test_inputs_are_counted_and_squared(bos: int | None, tmp_path: Path) -> None
         np.testing.assert_allclose(
             found[f"blk.0.attn_{name}.weight"][0], [(x * x).sum(0)], rtol=1e-5
         )
+
+
+def test_sums_of_all_layers_are_those_of_transformers(tmp_path: Path) -> None:
+    transformers: Any = pytest.importorskip("transformers")
+    folder = write_directory(tmp_path / "m", model_json(architectures=["LlamaForCausalLM"]))
+    theirs = transformers.LlamaForCausalLM.from_pretrained(folder)
+    wanted: dict[str, Any] = {}
+
+    def see(name: str, module: Any) -> None:
+        wanted[name] = 0
+        module.register_forward_pre_hook(
+            lambda _, x: wanted.update({name: wanted[name] + x[0].double().square().sum((0, 1))})
+        )
+
+    for layer, block in enumerate(theirs.model.layers):
+        for stem, name in _HUGGING_FACE.items():
+            if "norm" not in stem:
+                see(f"blk.{layer}.{stem}.weight", block.get_submodule(name))
+    text = [3 + 7 * i % 20 for i in range(24)]
+    for at in (0, 8, 16):
+        theirs(theirs.dummy_inputs["input_ids"].new_tensor([text[at : at + 8]]))
+    weights = open_weights(folder)
+    decoder, sums = build_decoder(weights), InputSums(weights)
+    context = Context(decoder, n_ctx=8, n_threads=1, type_k="f32", type_v="f32")
+    assert [*sums.read(context, text, 8, 3, None)] == [1, 2, 3]
+    assert sums.found().keys() == wanted.keys()
+    for name, (squares, _) in sums.found().items():
+        np.testing.assert_allclose(squares[0], wanted[name].detach().numpy(), rtol=1e-4)
 
 
 def test_experts_are_counted_one_by_one(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from aleator.generate import speculative as speculation
 from aleator.generate.draft_models import DraftContext, DraftModel
 from aleator.generate.prompt_lookup import REMEMBERED, DraftHistory, PromptLookup
 from aleator.generate.speculative import Draft, Speculation
+from aleator.language_model import base
 from aleator.models.hub.bundled import bundled_model
 
 REPEATING = "ROMEO:\nO, she doth teach the torches. O, she doth teach the torches. O, she doth"
@@ -250,6 +251,24 @@ def test_models_with_states_speculate_where_they_can_be_rewound(tmp_path: Path) 
         pytest.raises(ParameterError, match="n_rollback=8"),
     ):
         engine.submit("ROMEO:", spec_type="ngram")
+
+
+def test_a_draft_model_brings_states_to_go_back_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever their size, unless n_rollback says otherwise."""
+    monkeypatch.setattr(base, "ROLLBACK_BYTES", 1)
+    path = str(small(tmp_path, "mamba", 17))
+    assert aleator.load(path, n_threads=1).context().rewindable(1) == 0
+    drafted = aleator.load(path, n_threads=1, model_draft=path)
+    made = drafted.generate("ROMEO:", max_tokens=30, temperature=0.0, spec_type="draft")
+    assert len(made.tokens) == 30
+    assert made.stats.draft_n_accepted > 0
+    assert drafted.draft is not None
+    assert drafted.draft.context().rewindable(1) == drafted.context().rewindable(1) == 8
+    stiff = aleator.load(path, n_threads=1, model_draft=path, n_rollback=0)
+    with pytest.raises(ParameterError, match=r"n_rollback=8, or .* model_draft out"):
+        stiff.generate("ROMEO:", spec_type="draft")
 
 
 def test_what_cannot_guess_is_refused(target: aleator.LanguageModel, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.conversion.convert import ConvertedDirectory
 from aleator.models.conversion.quantise import Quantisation
+from aleator.models.directory import Directory
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.gguf_writer import field
 from aleator.models.weights import Weights
@@ -46,7 +47,7 @@ CANNOT = (
 
 
 def converted(folder: Path, out: Path, kind: str | None = None) -> ConvertedDirectory:
-    gguf = ConvertedDirectory(folder, NO_VOCABULARY)
+    gguf = ConvertedDirectory(Directory(folder), NO_VOCABULARY)
     Quantisation(gguf, kind).write(out, 1)
     return gguf
 

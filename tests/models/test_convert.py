@@ -28,6 +28,7 @@ from aleator.models.conversion import convert
 from aleator.models.conversion.convert import ConvertedDirectory
 from aleator.models.conversion.quantise import Quantisation
 from aleator.models.delta_net import DeltaNetConfig
+from aleator.models.directory import Directory
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.layers.rotation import frequencies
@@ -119,7 +120,9 @@ def test_experts_become_one_tensor(tmp_path: Path) -> None:
         ({each: tensors[each] for each in tensors if each != name}, "expert 2 has no matrix"),
     ):
         with pytest.raises(FileFormatError, match=message):
-            ConvertedDirectory(write_directory(tmp_path / "n", config, changed), NO_VOCABULARY)
+            ConvertedDirectory(
+                Directory(write_directory(tmp_path / "n", config, changed)), NO_VOCABULARY
+            )
 
 
 @pytest.mark.parametrize(
@@ -258,7 +261,7 @@ def test_refused_before_anything_is_written(
 
 def test_where_it_may_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, out = qwen2(tmp_path / "m"), tmp_path / "out.gguf"
-    plan = Quantisation(ConvertedDirectory(folder, NO_VOCABULARY), None)
+    plan = Quantisation(ConvertedDirectory(Directory(folder), NO_VOCABULARY), None)
     before = sorted((path.name, path.stat().st_size) for path in folder.iterdir())
     for name in ("model.safetensors", "config.json"):
         with pytest.raises(ParameterError, match="is the file that is read"):
@@ -286,7 +289,7 @@ def test_a_tensor_by_two_names_is_refused(tmp_path: Path) -> None:
     tensors = hugging_face_tensors()
     tensors["language_model.model.norm.weight"] = torch.ones(N_EMBD)
     folder = write_directory(tmp_path / "m", model_json(model_type="qwen2_vl"), tensors)
-    for opened in (open_weights, lambda path: ConvertedDirectory(path, NO_VOCABULARY)):
+    for opened in (open_weights, lambda path: ConvertedDirectory(Directory(path), NO_VOCABULARY)):
         with pytest.raises(FileFormatError, match="is there twice, also as"):
             opened(folder)
 
@@ -301,19 +304,19 @@ def test_a_norm_with_a_number_too_many_is_refused(tmp_path: Path) -> None:
     norm.weight = torch.nn.Parameter(torch.ones(65))
     model.save_pretrained(tmp_path)
     with pytest.raises(AleatorError, match=r"ssm_norm.weight' is of shape \[65\]"):
-        ConvertedDirectory(tmp_path, NO_VOCABULARY)
+        ConvertedDirectory(Directory(tmp_path), NO_VOCABULARY)
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFound, match="none: no such file"):
-        ConvertedDirectory(tmp_path / "none", NO_VOCABULARY)
+        ConvertedDirectory(Directory(tmp_path / "none"), NO_VOCABULARY)
 
 
 def test_types_that_are_no_floats_are_refused(tmp_path: Path) -> None:
     tensors = hugging_face_tensors()
     tensors["model.norm.weight"] = torch.ones(N_EMBD, dtype=torch.int8)
     with pytest.raises(UnsupportedModel, match=r"'model\.norm\.weight' has the type I8"):
-        ConvertedDirectory(write_directory(tmp_path / "m", None, tensors), NO_VOCABULARY)
+        ConvertedDirectory(Directory(write_directory(tmp_path / "m", None, tensors)), NO_VOCABULARY)
 
 
 def numbers(*shape: int) -> StoredTensor:

@@ -22,6 +22,7 @@ from aleator.models.adapter_files import load_adapters
 from aleator.models.adapters import adapter_files, chosen_adapters
 from aleator.models.conversion.convert import ConvertedDirectory
 from aleator.models.conversion.quantise import Quantisation
+from aleator.models.directory import Directory
 from aleator.models.exact import exact_bytes
 from aleator.models.placement import ON_CPU, Place, weight_bytes
 from tests.models.adapters import write_adapter
@@ -29,6 +30,7 @@ from tests.models.check_converted import NO_VOCABULARY, converted, logits
 from tests.models.prequantised import (
     N_EMBD,
     N_FF,
+    N_VOCAB,
     Made,
     awq,
     fp8,
@@ -127,10 +129,24 @@ def test_every_type_is_made_of_the_numbers_themselves(
 
 def test_progress_ends_at_the_whole(tmp_path: Path) -> None:
     write(tmp_path / "m", "fp8")
-    plan = Quantisation(ConvertedDirectory(tmp_path / "m", NO_VOCABULARY), "F16")
+    plan = Quantisation(ConvertedDirectory(Directory(tmp_path / "m"), NO_VOCABULARY), "F16")
     seen: list[tuple[int, int]] = []
     plan.write(tmp_path / "m.gguf", 1, lambda done, total: seen.append((done, total)))
     assert seen[-1] == (plan.size[0], plan.size[0])
+
+
+@pytest.mark.parametrize("name", ["gptq", "fp8 by rows", "nf4"])
+def test_a_quantised_output_matrix_is_not_tied(tmp_path: Path, name: str) -> None:
+    """transformers takes the matrix of NF4, and fails to load the others: none is tied."""
+    write(tmp_path / "m", name)
+    _, make, how, kind = CASES[name]
+    made, whole = make(np.random.default_rng(1), N_VOCAB, N_EMBD, **how)
+    head = {f"lm_head.{end}": tensor for end, tensor in made.items()}
+    damage(tmp_path / "m", lambda tensors: tensors.update(head))
+    weights = open_weights(tmp_path / "m")
+    assert not weights.config.tied
+    assert weights.stored("output.weight").type == kind
+    np.testing.assert_array_equal(weights.floats("output.weight"), whole)
 
 
 def half(value: Fraction) -> float:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from make_models import SPECS, write_model
 
 import aleator
 from aleator.cli.serve import OF_ONE_MODEL
@@ -380,13 +381,15 @@ def test_models_share_directories_but_not_what_is_there(
         assert act("erase", "nobody")[0] == 404
 
 
-def test_the_memory_of_a_model_counts_its_draft_and_the_windows_of_all_sequences(
-    folder: Path,
+def test_the_memory_of_a_model_counts_its_draft_and_the_states_and_windows_of_all_sequences(
+    folder: Path, tmp_path: Path
 ) -> None:
-    plain = folder / "plain.gguf"
-    alone = listed(plain)(ended=print).measure()
-    drafted = listed(plain, model={"model_draft": str(plain)})(ended=print).measure()
-    assert drafted == 2 * alone
+    plain, mamba = folder / "plain.gguf", write_model(tmp_path / "mamba.gguf", SPECS["mamba"])
+    sizes = cache_of_layers(open_weights(mamba).config, 512, "f16", "f16", 2)
+    for path, back in ((plain, 0), (mamba, 8 * 2 * sum(states for _, _, states in sizes))):
+        alone = listed(path)(ended=print).measure()
+        drafted = listed(path, model={"model_draft": str(path)})(ended=print).measure()
+        assert drafted == 2 * (alone + back)
     config = open_weights(plain).config
     windows = WindowConfig(64, (True,) * config.n_layers, config.rope)
     one, eight = (

@@ -60,12 +60,17 @@ def test_merges(tmp_path: Path) -> None:
 
 
 XLMR = {"config": {"model_type": "xlm-roberta", "vocab_size": 14}}
+NAMES = {
+    "xlm-roberta": ["<s>", "<pad>", "</s>", "<unk>"],
+    "camembert": ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED", "<s>", "</s>"],
+}
 
 
-def xlm_roberta(charsmap: bytes) -> tokenizers.Tokenizer:
+def shifted(model: str, charsmap: bytes) -> tokenizers.Tokenizer:
     """The tokenizer.json that transformers makes of sentencepiece.bpe.model."""
-    names = ["<s>", "<pad>", "</s>", "<unk>"]
-    pieces = [*((name, 0.0) for name in names), *UNIGRAM, ("<mask>", 0.0)]
+    names = NAMES[model]
+    firsts = ((name, -100.0 if name == "<unk>NOTUSED" else 0.0) for name in names)
+    pieces = [*firsts, *UNIGRAM, ("<mask>", 0.0)]
     made = tokenizers.Tokenizer(models.Unigram(pieces, unk_id=3, byte_fallback=False))
     made.normalizer = normalizers.Precompiled(charsmap)
     made.pre_tokenizer = pre_tokenizers.Sequence(
@@ -76,15 +81,33 @@ def xlm_roberta(charsmap: bytes) -> tokenizers.Tokenizer:
     made.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>",
         pair="<s> $A </s> </s> $B </s>",
-        special_tokens=[("<s>", 0), ("</s>", 2)],
+        special_tokens=[(name, names.index(name)) for name in ("<s>", "</s>")],
     )
     return made
+
+
+def test_camembert_has_other_ids_than_its_file(tmp_path: Path) -> None:
+    charsmap = character_map(CHARACTERS)
+    config = {"model_type": "camembert"}
+    tokenizer = opened(tmp_path, "sentencepiece.bpe.model", unigram(charsmap), config=config)
+    vocab, backend = tokenizer.vocab, shifted("camembert", charsmap)
+    assert [*vocab.tokens] == [backend.id_to_token(i) for i in range(backend.get_vocab_size())]
+    assert vocab.scores is not None
+    assert vocab.scores.tolist()[3:7] == [0, -100, 0, 0]
+    assert (vocab.special.bos, vocab.special.eos, vocab.special.mask) == (5, 6, 14)
+    for text in ("  the \n ﬁ z", "ab a", "a", ""):
+        assert tokenizer.encode(text) == backend.encode(text).ids
+    assert tokenizer.encode_pair("a", "b") == (backend.encode("a", "b").ids, None)
 
 
 def test_xlm_roberta_has_other_ids_than_its_file(tmp_path: Path) -> None:
     charsmap = character_map(CHARACTERS)
     tokenizer = opened(tmp_path, "sentencepiece.bpe.model", unigram(charsmap), **XLMR)
-    vocab, special, backend = tokenizer.vocab, tokenizer.vocab.special, xlm_roberta(charsmap)
+    vocab, special, backend = (
+        tokenizer.vocab,
+        tokenizer.vocab.special,
+        shifted("xlm-roberta", charsmap),
+    )
     assert [*vocab.tokens] == [
         "<s>", "<pad>", "</s>", "<unk>", *(text for text, _ in UNIGRAM), "<mask>", "[PAD12]", "[PAD13]",
     ]  # fmt: skip
@@ -99,20 +122,23 @@ def test_xlm_roberta_has_other_ids_than_its_file(tmp_path: Path) -> None:
     assert tokenizer.encode_pair("a", "b") == (backend.encode("a", "b").ids, None)
 
 
-def test_xlm_roberta_converts_as_with_a_tokenizer_json(tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", NAMES)
+def test_shifted_ids_convert_as_with_a_tokenizer_json(model: str, tmp_path: Path) -> None:
     charsmap = character_map(CHARACTERS)
     found = []
     for name in ("model", "json"):
         folder = tmp_path / name
         folder.mkdir()
-        (folder / "config.json").write_text(json.dumps(XLMR["config"]))
+        (folder / "config.json").write_text(
+            json.dumps(XLMR["config"] | {"model_type": model, "vocab_size": 17})
+        )
         if name == "model":
             (folder / "sentencepiece.bpe.model").write_bytes(unigram(charsmap))
         else:
-            xlm_roberta(charsmap).save(str(folder / "tokenizer.json"))
+            shifted(model, charsmap).save(str(folder / "tokenizer.json"))
             about = {"unk_token": "<unk>", "pad_token": "<pad>", "mask_token": "<mask>"}
             (folder / "tokenizer_config.json").write_text(json.dumps(about))
-        fields, left_out = vocabulary_fields(Vocabulary.from_directory(folder), folder, "bert", 14)
+        fields, left_out = vocabulary_fields(Vocabulary.from_directory(folder), folder, "bert", 17)
         assert not left_out
         found.append({each for each in fields if b"seperator" not in each})
     assert found[0] == found[1]
@@ -121,10 +147,10 @@ def test_xlm_roberta_converts_as_with_a_tokenizer_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "others", "words"),
     [
-        (unigram(), {"config": {"model_type": "camembert"}}, "ids of 'camembert'"),
+        (unigram(), {"config": {"model_type": "mbart"}}, "ids of 'mbart'"),
         (unigram(), {}, "ids of 'an unknown tokenizer'"),
         (unigram(), XLMR | {"tokenizer_config": {"tokenizer_class": "MBartTokenizer"}}, "ids of 'MBart"),
-        (llama(), XLMR, "is a unigram model that begins"),
+        (llama(), XLMR, "theirs are unigram models"),
         (unigram()[len(piece("<unk>", kind=2)):], XLMR, "instead of one"),
         (piece("q") + unigram(), XLMR, r"begins with \['q', '<unk>', '<s>'\]"),
     ],

@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from aleator.core.errors import ParameterError
+from aleator.cli.terminal import note
+from aleator.core.errors import AleatorError, ParameterError
 from aleator.core.options import resolved
 from aleator.core.parameter import Parameter
 from aleator.core.records import dataclass
+from aleator.models import refused
+from aleator.models.files.gguf import GGUFFile
 from aleator.models.hub.names import HUB
 
 MOST_BYTES = 2**20
@@ -77,7 +80,15 @@ def _is_model(path: Path) -> bool:
     part = _PART.fullmatch(path.stem)
     first = part is None or int(part[2]) == 1
     beside = any(word in path.name for word in ("mmproj", "imatrix"))
-    return path.suffix == ".gguf" and path.is_file() and first and not beside
+    if path.suffix != ".gguf" or not path.is_file() or not first or beside:
+        return False
+    try:
+        kind = GGUFFile(path).get("general.type", "model")
+    except AleatorError:
+        return True  # what is wrong is told when it is loaded
+    if kind in refused.KINDS:
+        note(f"aleator: {path}: left out of --models: of the type {kind}, no model")
+    return kind not in refused.KINDS
 
 
 def _of_file(path: Path, known: Mapping[str, Parameter]) -> Iterator[Found]:

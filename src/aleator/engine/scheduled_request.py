@@ -262,7 +262,8 @@ def check_rollback(state: RequestState, context: Context) -> None:
         raise ParameterError(
             "n_rollback",
             f"speculation takes guesses back, which {context.decoder.config.architecture} cannot without "
-            "states to go back to: load the model with n_rollback=8, or leave spec_type and drafter out",
+            "states to go back to: load the model with n_rollback=8, or leave spec_type, drafter "
+            "and model_draft out",
         )
     if state.banned is not None and state.banned.longest > max(1, context.rewindable(1)):
         name = state.request.options.bans[-1]

@@ -1,7 +1,13 @@
 """Importance matrix: sums of squares of the inputs of a model's matrices while it processes a text.
 
-They are collected where products begin, by the address of a matrix's bytes, so layers need no names.  All
-batches count; llama.cpp skips those below 16 tokens.
+They are collected where products begin, by the address of a matrix's bytes, so layers need no names.
+
+The sums of a tensor's columns differ from llama-imatrix's by a part of their total.  Of SmolLM2 and 6144 tokens
+that is 8e-6 in F32 with an F32 cache.  In Q4_1 it is 0.005, as both round activations, and both are 0.016 off
+F32's; where most of a column's sum is a few large inputs, it alone can differ by more than the mean of all.
+
+All batches count; llama-imatrix skips those below 16 tokens.  Of three chunks of 512 that it reads together it
+takes 170 tokens each at once, so that the 6 that are left do not count.
 """
 
 from __future__ import annotations

@@ -218,10 +218,16 @@ OF_THE_MACHINE = ("n_threads", "n_threads_batch")
 """Options whose range depends on the machine."""
 
 
+ROLLBACK = 8
+"""Tokens that texts of a recurrent model can be rewound by, unless ``n_rollback`` says otherwise."""
+
+
 def of_loading(
     given: Mapping[str, Any], *, here: bool = True
 ) -> tuple[ModelOptions, dict[str, Any]]:
     """Check the options of loading a model; returns those of the model, and those of its contexts as given.
+
+    With a draft model ``n_rollback`` is :data:`ROLLBACK` unless it is given: guesses are taken back.
 
     ``here``: this machine loads it; otherwise what depends on the machine is left for the one that does.
 
@@ -234,6 +240,8 @@ def of_loading(
     for name, value in rest.items():
         elsewhere = not here and name in OF_THE_MACHINE
         (replace(loaded[name], checker=None) if elsewhere else loaded[name]).check(value)
+    if chosen.model_draft is not None:
+        rest.setdefault("n_rollback", ROLLBACK)
     return chosen, rest
 
 

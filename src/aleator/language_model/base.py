@@ -20,7 +20,7 @@ from aleator.generate.context import SPARE, Context, Prefixes
 from aleator.generate.draft_heads import HeadDrafts
 from aleator.generate.draft_models import DraftContext
 from aleator.generate.generation import Generation, reader_of
-from aleator.generate.options import WHERE, ModelOptions
+from aleator.generate.options import ROLLBACK, WHERE, ModelOptions
 from aleator.generate.session import Session, load_session, save_session, state_of
 from aleator.generate.session_file import SessionFile
 from aleator.generate.speculative import Drafts
@@ -43,9 +43,9 @@ DEFAULT_CONTEXT = 4096
 """Positions of a sequence when ``n_ctx`` is not given and the model was trained with more."""
 OF_LOGITS = (*WHERE, "dtype", "type_k", "type_v", "k_storage", "swa_sinks")
 """Options of loading that can change logits."""
-ROLLBACK, ROLLBACK_BYTES = 8, 2**26
-"""Tokens that texts of a recurrent model can be rewound by, which lets a grammar's forced text be decoded
-together; fewer where their states would take more memory than that."""
+ROLLBACK_BYTES = 2**26
+"""Most bytes of the states to go back to, which let a grammar's forced text be decoded together, where neither
+``n_rollback`` nor a draft model asks for them."""
 
 
 def positions(weights: Weights, n_ctx: int | None) -> int:

@@ -95,7 +95,8 @@ class Adapters:
             if digest not in ("", self.loaded[self.names.index(name)].digest):
                 raise ParameterError(
                     f"adapters: {name!r} is another adapter than the one that this was made with "
-                    f"({digest}), or has another adapter_type: load that one, as it was loaded"
+                    f"({digest}), or has another adapter_type: load that one, as it was loaded; sessions "
+                    "older than adapter_type='auto' need 'stored' (command line: --lora-type stored)"
                 )
         wanted = {name: float(np.float32(scale)) for name, scale, _ in given}
         made = [(each, wanted.get(each.name, 0.0)) for each in self.loaded]

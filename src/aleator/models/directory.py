@@ -109,14 +109,15 @@ class Directory:
 
     def _has_own_head(self) -> bool:
         """Whether the output matrix differs from the embedding; transformers takes it then, tied or not."""
-        found: dict[str, StoredTensor] = {}
+        found: dict[str, StoredTensor | Packed] = {}
         for _, name, tensor in self._stored():
             stem = self._files.usual_name(name).removesuffix(".weight")
-            if isinstance(tensor, StoredTensor):
-                found[self._files.outer.get(stem, "")] = tensor
+            found[self._files.outer.get(stem, "")] = tensor
         embedding, head = found.get("token_embd"), found.get("output")
         if embedding is None or head is None or embedding.shape != head.shape:
             return False
+        if isinstance(embedding, Packed) or isinstance(head, Packed):
+            return True
         if embedding.type != head.type:
             return True
         return any(

@@ -131,7 +131,8 @@ def entry_of(
 
     def taken(weights: Weights, cells: int) -> int:
         sizes = cache_of_layers(weights.config, cells, context.type_k, context.type_v, n_seq_max)
-        return weights.size_bytes + sum(k + v + n_seq_max * states for k, v, states in sizes)
+        rows = n_seq_max * (1 + context.n_rollback)
+        return weights.size_bytes + sum(k + v + rows * states for k, v, states in sizes)
 
     def needed() -> int:  # weights, adapters, cells, states, the prompt cache, a draft's
         weights = open_weights(find(path))

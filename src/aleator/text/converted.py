@@ -33,6 +33,6 @@ def open_converted(path: str | os.PathLike[str]) -> ConvertedDirectory:
     fields, left_out = vocabulary_fields(vocab, path, directory.architecture.name, n_vocab)
     answers = [vocab.ids.get(each, n_vocab) for each in ANSWERS]
     ranks = vocab.rerank_template is not None and max(answers) < n_vocab
-    made = ConvertedDirectory(path, fields, answers if ranks else ())
+    made = ConvertedDirectory(directory, fields, answers if ranks else ())
     made.left_out += left_out
     return made

@@ -1,7 +1,7 @@
 """The vocabulary of a directory without tokenizer.json, as GGUF's metadata.
 
-tokenizer.model (or spiece.model) is a model of SentencePiece, and so is XLM-RoBERTa's sentencepiece.bpe.model,
-whose ids are others; vocab.txt lists the tokens of a WordPiece vocabulary.
+tokenizer.model (or spiece.model) is a model of SentencePiece, and so is sentencepiece.bpe.model of XLM-RoBERTa
+and CamemBERT, whose ids are others; vocab.txt lists the tokens of a WordPiece vocabulary.
 """
 
 from __future__ import annotations
@@ -21,6 +21,19 @@ from aleator.text.special_tokens import SPACE, TokenAttribute
 _BERT = {f"{name}_token": f"[{name.upper()}]" for name in ("cls", "sep", "unk", "pad", "mask")}
 _NORMAL, _CONTROL = int(TokenAttribute.NORMAL), int(TokenAttribute.CONTROL)
 _SHIFTED = "sentencepiece.bpe.model"
+_NOT_USED = {
+    "<s>NOTUSED": 0.0,
+    "<pad>": 0.0,
+    "</s>NOTUSED": 0.0,
+    "<unk>": 0.0,
+    "<unk>NOTUSED": -100.0,
+}
+_FIRST = {
+    ("XLMRoberta", "xlm-roberta"): dict.fromkeys(("<s>", "<pad>", "</s>", "<unk>"), 0.0),
+    ("Camembert", "camembert"): _NOT_USED | {"<s>": 0.0, "</s>": 0.0},
+}
+"""The beginning of a tokenizer's class, and a model's type -> the first tokens, where the file has <unk>, <s>
+and </s>, and their scores."""
 _FILES = "tokenizer.model", "spiece.model", _SHIFTED, "vocab.txt"
 
 
@@ -71,28 +84,33 @@ def metadata(directory: Path) -> tuple[dict[str, Any], list[int]] | None:
 
 
 def _shift(path: Path, made: dict[str, Any], config: Fields) -> dict[str, int]:
-    """Give the tokens XLM-RoBERTa's ids, which are fairseq's; returns its special tokens."""
+    """Give the tokens their model's ids, which are fairseq's; returns its special tokens."""
     kind = config.get("tokenizer_class", "")
     model = optional(path.parent / "config.json").get("model_type", "")
-    if not (kind.startswith("XLMRoberta") if kind else model == "xlm-roberta"):
+    first = next(
+        (f for (c, m), f in _FIRST.items() if (kind.startswith(c) if kind else model == m)), None
+    )
+    if first is None:
         raise UnsupportedModel(
             f"{path}: the ids of {kind or model or 'an unknown tokenizer'!r:.60}, which are not the file's; "
-            "XLM-RoBERTa's are known: save the tokenizer again with transformers, as tokenizer.json"
+            "XLM-RoBERTa's and CamemBERT's are known: save the tokenizer again with transformers, as "
+            "tokenizer.json"
         )
     tokens, types, scores = (made[f"{GGML}{each}"] for each in ("tokens", "token_type", "scores"))
     if made[f"{GGML}model"] != "t5" or tokens[:3] != ["<unk>", "<s>", "</s>"]:
         raise UnsupportedModel(
-            f"{path}: a model that begins with {tokens[:3]!r:.80}: XLM-RoBERTa's is a unigram model that "
-            "begins with <unk>, <s> and </s>"
+            f"{path}: a model that begins with {tokens[:3]!r:.80}: theirs are unigram models that begin "
+            "with <unk>, <s> and </s>"
         )
-    tokens[:3], types[:3] = ["<s>", "<pad>", "</s>", "<unk>"], [_CONTROL] * 3
-    types.insert(3, int(TokenAttribute.UNKNOWN))
-    made[f"{GGML}scores"] = [0.0] * 4 + scores[3:] + [0.0]
+    tokens[:3], types[:3] = first, [_CONTROL] * len(first)
+    types[3] = int(TokenAttribute.UNKNOWN)
+    made[f"{GGML}scores"] = [*first.values(), *scores[3:], 0.0]
     tokens.append("<mask>")
     types.append(_CONTROL)
     for each in ("bos", "eos", "sep"):
         made[f"{GGML}add_{each}_token"] = True
-    return {"bos": 0, "pad": 1, "eos": 2, "sep": 2, "unk": 3, "mask": len(tokens) - 1}
+    bos, eos = tokens.index("<s>"), tokens.index("</s>")
+    return {"bos": bos, "pad": 1, "eos": eos, "sep": eos, "unk": 3, "mask": len(tokens) - 1}
 
 
 def _check_ends(path: Path, made: dict[str, Any], named: dict[str, int]) -> None:

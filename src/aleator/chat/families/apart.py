@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Generator
 from contextlib import suppress
 from typing import Any, ClassVar
 
@@ -122,37 +122,45 @@ class DeepSeek(Family):
     around_calls = (BEGIN, END)
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
-        while (yield from read_text(reader, self.BEGIN, self.CALL)):
-            yield from reader.read_next(self.CALL)
-            while True:
-                yield from self._call(reader, calls)
-                if not (yield from reader.read_next(self.CALL)):
+        while mark := (yield from read_text(reader, self.BEGIN, self.CALL)):
+            start = reader.at
+            if mark == self.BEGIN:
+                yield from reader.read_next(self.CALL)
+            while (yield from self._call(reader, calls)):
+                mark = yield from reader.read_next(self.CALL)
+                start = reader.at
+                if not mark:
                     break
-            yield from reader.read_any(self.END)
+            if mark:
+                yield reader.back(start, mark)
+                continue
+            yield from reader.read_end(self.END)
             yield from reader.skip_space()
 
-    def _call(self, reader: TextReader, calls: Calls) -> Deltas:
-        start, name = reader.at, ""
+    def _call(self, reader: TextReader, calls: Calls) -> Generator[Delta | None, None, bool]:
+        """Read a call after its mark; False: it is none."""
+        name, apart, named = "", False, False
         while (character := (yield from reader.peek())) not in ("", "\n", "{"):
-            if (yield from reader.read_any(self.SEPARATOR)):
-                if name.strip() == "function":
-                    name = ""  # R1 and V3 put the kind of tool first
-                continue
-            name += character
-            reader.at += 1
-        fenced = yield from reader.read_next(f"{self.FENCE}json", self.FENCE)
+            named = bool((yield from reader.read_any(self.SEPARATOR)))
+            apart = apart or named
+            if not named:
+                name += character
+                reader.at += 1
+            elif name.strip() == "function":
+                name = ""  # R1 and V3 put the kind of tool first
+        named = named or (apart and character == "\n")
+        fenced = yield from reader.read_end(f"{self.FENCE}json")
+        fenced = fenced or (yield from reader.read_any(self.FENCE))
         yield from reader.skip_space()
-        if not name.strip() or (yield from reader.peek()) != "{":
-            reader.at = start
-            yield Delta("content", self.CALL)
-            return
-        try:
+        follows = yield from reader.peek()
+        if not name.strip() or (follows != "{" and (follows or not named)):
+            return False
+        with suppress(Malformed):  # cut off before or within its arguments
             yield from read_arguments(reader, calls, name.strip())
-        except Malformed:
-            return  # cut off within its arguments
-        if fenced:
-            yield from reader.read_next(self.FENCE)
-        yield from reader.read_next(self.CALL_END)
+            if fenced:
+                yield from reader.read_end(self.FENCE)
+            yield from reader.read_end(self.CALL_END)
+        return True
 
     def call(self, function: Function) -> list[Part]:
         if self.FENCE in self.template:

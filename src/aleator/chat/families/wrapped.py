@@ -150,14 +150,15 @@ class Mistral(Family):
         while (yield from reader.peek()) not in ("", "[", "{", "\n"):
             name += yield from reader.peek()
             reader.at += 1
-        if (yield from reader.read_any(CALL_ID)):
+        named = yield from reader.read_end(CALL_ID)
+        if named:
             while (yield from reader.peek()) not in ("", "[", "{"):
                 reader.at += 1
-        marked = yield from reader.read_any(ARGUMENTS)
+        named = (yield from reader.read_end(ARGUMENTS)) or named
         follows = yield from reader.peek()
-        if not name.strip() or (follows != "{" and (follows or not marked)):
+        if not name.strip() or (follows != "{" and (follows or not named)):
             return False
-        with suppress(Malformed):  # cut off within its arguments
+        with suppress(Malformed):  # cut off before or within its arguments
             yield from read_arguments(reader, calls, name.strip())
         return True
 

@@ -63,21 +63,21 @@ class ConvertedDirectory(GGUFFile):
     """
 
     def __init__(
-        self, path: Path, vocabulary: Sequence[bytes], answers: Sequence[int] = ()
+        self, directory: Directory, vocabulary: Sequence[bytes], answers: Sequence[int] = ()
     ) -> None:
-        """Read all of the directory except most tensors' numbers; check that the file will be sound.
+        """Read all of a directory except most tensors' numbers; check that the file will be sound.
 
         Args:
-            path: the directory.
+            directory: the open directory.
             vocabulary: the fields of the tokenizer.
             answers: the tokens "yes" and "no" of a model that ranks by them, of which llama.cpp wants a head.
 
         Raises:
-            ModelNotFound, FileFormatError: a file is missing or damaged, a tensor is missing or of another
-                shape than config.json asks for.
-            UnsupportedModel: an architecture or a feature that is not supported, here or in GGUF files.
+            FileFormatError: a file is damaged, a tensor is missing or of another shape than config.json asks
+                for.
+            UnsupportedModel: a feature that is not supported, here or in GGUF files.
         """
-        self.directory = directory = Directory(path)
+        self.directory, path = directory, directory.path
         self._said = config_in_gguf(directory.architecture, directory.config)
         found, n = dict(directory.tensors()), directory.config.n_layers
         has_head = f"{OUTPUT}.weight" in found
