@@ -51,11 +51,12 @@ def _mixed(name: str, **changes: Any) -> Dense:
     return _dense(name, experts=replace(spec.experts, n_ff=256), **changes)
 
 
-def _gemma4() -> Dense:
-    spec = DENSE["gemma4"]
+def _gemma4(name: str, **changes: Any) -> Dense:
+    spec = DENSE[name]
     if spec.gemma4 is None:
-        raise AssertionError("gemma4 has layers of its own")
-    shape = replace(spec.gemma4, n_ff=(512,) * 4, window_dim=64, dim=128, n_rotated=16)
+        raise AssertionError(f"{name} has layers of its own")
+    n_ff = (512,) * len(spec.gemma4.windows)
+    shape = replace(spec.gemma4, n_ff=n_ff, window_dim=64, dim=128, n_rotated=16, **changes)
     return replace(spec, **_SIZES, head_dim=128, rope=128, gemma4=shape)
 
 
@@ -131,7 +132,9 @@ MODELS: dict[str, AnySpec] = {
         "deepseek2-heads", LatentShape(256, 64, 64, q_rank=256, compressed=False)
     ),
     "llama4": _dense("llama4", n_layers=4),
-    "gemma4": _gemma4(),
+    "gemma4": _gemma4("gemma4"),
+    "gemma4-experts": _gemma4("gemma4-experts", experts=(6, 256)),
+    "gemma4-layer-embeddings": _gemma4("gemma4-layer-embeddings"),
     "gemma3": replace(SPECS["gemma3-pattern-2"], **_THREE, **_HEADS),
     "mamba": replace(SPECS["mamba"], **_TWO),
     "jamba": replace(SPECS["jamba"], **_THREE, **_HEADS),

@@ -68,23 +68,22 @@ def test_launches_follow_the_layers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "most"),
-    [("mixtral", 8), ("qwen3moe", 8), ("qwen2moe", 8), ("gpt-oss", 8), ("granitemoe", 8), ("llama4", 8)],
-)  # fmt: skip
-def test_mixtures_are_few_launches(name: str, most: int, tmp_path: Path) -> None:
+    "name", ["mixtral", "qwen3moe", "qwen2moe", "gpt-oss", "granitemoe", "llama4"]
+)
+def test_mixtures_are_few_launches(name: str, tmp_path: Path) -> None:
     for step in plan_of(tmp_path / "m.gguf", name).steps:
         for kind, part in step.parts.items():
             if "experts" in kind:
-                assert part.launches <= most * part.layers, (kind, step.sequences)
+                assert part.launches <= 7 * part.layers, (kind, step.sequences)
 
 
 @pytest.mark.parametrize(
     ("name", "most"),
     [
-        ("deepseek2", 10),
+        ("deepseek2", 9),
         ("minicpm3", 8),
         ("mamba2", 6),
-        ("qwen3next", 9),
+        ("qwen3next", 8),
         ("mpt", 6),
         ("mistral3", 6),
     ],

@@ -273,7 +273,7 @@ class TritonOps(TorchOps):
         return Stacked([each.parts for each in matrices if isinstance(each, TritonLinear)])
 
     def router(self, parts: Mixture[Linear, Tensor]) -> Router:
-        """See :class:`TorchOps`; few rows take two launches."""
+        """See :class:`TorchOps`; few rows take one launch: the experts' first product makes the choice."""
         plain, matrix, vector = super().router(parts), parts.router, parts.shared_router
         if not isinstance(matrix, TritonLinear):
             return plain
@@ -287,7 +287,7 @@ class TritonOps(TorchOps):
             logits = product_of_few(matrices, x, row_norm(norm))
             shared = None if vector is None else logits[:, n]
             rest = parts.config, parts.choice_bias, parts.scales, shared
-            return Routed(*route(logits[:, :n], *rest))
+            return Routed(*routing.routing(logits[:, :n], *rest))
 
         return routed
 
@@ -318,8 +318,8 @@ class TritonOps(TorchOps):
         how = row_norm(norms[0]), dense.gate, dense.gated
         both = product_of_few(first, made[0], *how, parts=made[1], second=second)
         inner, logits = torch.split(both, [last[0].n_in, parts.config.n_experts], -1)
-        of, work = routing.routing(logits, parts.config, parts.choice_bias, parts.scales)
-        return x, product_of_few(last, inner, beside=work), Routed(*of)
+        routed = routing.routing(logits, parts.config, parts.choice_bias, parts.scales)
+        return x, product_of_few(last, inner), Routed(*routed)
 
     def mixture(self, parts: Mixture[Linear, Tensor], gate_up: Chosen, down: Chosen) -> Mixed:
         """See :class:`TorchOps`; few rows take two launches, if what is added has no norm."""
@@ -328,17 +328,18 @@ class TritonOps(TorchOps):
         if shared is not None:
             made += [shared.gate_up, shared.down]
         listed = [each.parts for each in made if isinstance(each, Stacked | TritonLinear)]
-        if len(listed) < len(made) or any(len(each) > 1 for each in listed):
-            return plain  # matrices of one part have different types
+        # Whether the matrices of each part have one type.
+        single = len(listed) == len(made) and all(len(each) == 1 for each in listed)
         before, after = ([of[0] for of in listed[i::2]] for i in (0, 1))
         weighs_input = parts.config.weighs_input
 
         def mixed(x: Tensor, norm: Norm, routed: Routed, residual: Residual) -> Activations:
-            if len(x) > FEW:
+            if len(x) > FEW or not single:
+                launch(routed.work)
                 return plain(x, norm, routed, residual)
             alone = residual.norm is as_it_is
             times, weights = (routed.weights, None) if weighs_input else (None, routed.weights)
-            how: Any = {"chosen": routed.chosen, "times": times}
+            how: Any = {"chosen": routed.chosen, "times": times, "beside": routed.work}
             inner = product_of_few(before, x, row_norm(norm), parts.gate, parts.gated, **how)
             added, scale = (residual.x, residual.scale) if alone else (None, 1.0)
             y = mixed_products(after, inner, routed.chosen, weights, routed.shared, added, scale)

@@ -144,8 +144,9 @@ def test_launches_of_few(launched: list[str]) -> None:
         second = fused.Operand(x, None, steps)
         pair = [matrix("Q4_K", 40, 512), matrix("F32", 8, 512)]
         made = fused.product_of_few(pair, x, None, "silu", True, parts=steps, second=second)
-        _, work = routing.routing(made[:, 20:], ExpertsConfig(8, 2, 512, (True,)))
-        fused.product_of_few([matrix("Q4_0", 40, 32)], of(n, 32), beside=work)
+        *route, work = routing.routing(made[:, 20:], ExpertsConfig(8, 2, 512, (True,)))
+        experts = stack([matrix("Q4_0", 40, 32)] * 8)
+        fused.product_of_few([experts], of(n, 32), chosen=route[0], times=route[1], beside=work)
     for n_out in (8192, 8194):
         fused.product_of_few([matrix("Q8_0", n_out, 4096)], of(16, 4096), None, "silu", True)
     fused.product_of_few(

@@ -24,16 +24,9 @@ from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from tests.models.prequantised import fp8, gptq, nf4, write_quantised
 
-GEMMA4: Any = MODELS["gemma4"]
 MISTRAL4: Any = MODELS["mistral4"]
 SPECS = {
     **MODELS,
-    "gemma4-layer-embeddings": replace(GEMMA4, gemma4=replace(GEMMA4.gemma4, per_layer=32)),
-    "gemma4-experts": replace(
-        GEMMA4,
-        gemma4=replace(GEMMA4.gemma4, experts=(4, 256)),
-        meta={**GEMMA4.meta, "expert_used_count": 2},
-    ),
     "mistral4-growing": replace(
         MISTRAL4,
         meta={

@@ -27,7 +27,6 @@ from tests.models.kernels.test_product_compiled import APPROXIMATE, of_type
 
 STRIDE = "i32, a multiple of 16"
 CONVOLUTION = *["*fp32"] * 2, None, *["*fp32"] * 2, ("*i64",) * 5, None, STRIDE, "i32"
-ROUTE = Constants(((128, 8, 128, 16, 1, 1, 1, 1, 1, "softmax", True),))
 
 
 def check(
@@ -272,11 +271,27 @@ def test_heads_beside_products(capability: int, kind: str, cache: str, size: int
 @pytest.mark.parametrize(
     ("capability", "kind"), [(80, "Q4_K"), (90, "BF16"), (120, "Q8_0"), (90, "Q6_K")]
 )
-def test_routes_beside_products(capability: int, kind: str) -> None:
-    """Gemma4's: a dense part and the logits of 128 experts are a launch, the choice is beside the next."""
+def test_products_and_logits(capability: int, kind: str) -> None:
+    """Gemma4's: a dense part and the logits of 128 experts are a launch."""
     products(
         capability, [kind, "F32"], 4, 8, "rms", "gelu_rounded", parts_of_rows=4096, summed=1, plain=True
     )  # fmt: skip
-    tensors = "*fp32", None, "*fp32", None, "*i32", "*fp32", None
-    beside = "route", ("i32", (*tensors, STRIDE, "fp32")), Constants(()), ROUTE
-    products(capability, [kind], 4, 8, "", beside=beside)
+
+
+@pytest.mark.parametrize(
+    ("capability", "kinds", "weighs", "n", "groups", "scores"),
+    [
+        (80, ["Q4_K", "Q6_K"], "output", 256, 8, "sigmoid"),
+        (90, ["Q4_K", "Q6_K"], "input", 128, 1, "softmax"),
+        (90, ["Q6_K"], "output", 512, 1, "chosen softmax"),
+        (120, ["MXFP4"], "output", 32, 1, "chosen softmax"),
+        (80, ["BF16", "F32"], "input", 256, 8, "sigmoid"),
+    ],
+)
+def test_products_of_the_experts_that_they_choose(
+    capability: int, kinds: list[str], weighs: str, n: int, groups: int, scores: str
+) -> None:
+    tensors = "*fp32", "*fp32" if groups > 1 else None, "*fp32", "*fp32", "*i32", "*fp32", "*fp32"
+    shape = Constants(((n, 8, n, 16, groups, groups, 2, 4, scores, True),))
+    route = "route", ("i32", (*tensors, STRIDE, "fp32")), Constants(()), shape
+    products(capability, kinds, 1, 8, "rms", "silu", weighs, beside=route)

@@ -12,7 +12,8 @@ if os.environ.get("TRITON_INTERPRET") != "1":
 
 import torch
 
-from aleator.models.kernels import fused, mixture, norms, routing
+from aleator.models.config import ExpertsConfig
+from aleator.models.kernels import fused, mixture, norms, routing, works
 from aleator.models.kernels.fused import product_of_few
 from aleator.models.kernels.mixture import mixed_products
 from aleator.models.kernels.norms import RowNorm
@@ -79,6 +80,27 @@ def compare_sums(
 def test_a_mixture(kind: str, of_shared: str) -> None:
     compare_gates(2, kind, of_shared, kind == "F32")
     compare_sums(2, kind, of_shared, kind == "F32")
+
+
+def test_experts_that_the_product_chooses() -> None:
+    """Each program for its row; one of them tells."""
+    x, logits = (
+        torch.from_numpy(activations(3, WIDE)),
+        torch.from_numpy(activations(3, EXPERTS + 1)),
+    )
+    matrices = [experts("Q4_K", 6, WIDE), matrix("F32", 6, WIDE, False)]
+    config, shared = ExpertsConfig(EXPERTS, USED, 3, (True,)), logits[:, EXPERTS]
+    *made, work = routing.routing(logits[:, :EXPERTS], config, shared=shared)
+    right = works.route(logits[:, :EXPERTS], config, shared=shared)
+    own, expected = (
+        product_of_few(matrices, x, None, "silu", True, chosen=of[0], times=of[1], beside=beside)
+        for of, beside in ((made, work), (right, None))
+    )
+    assert same(own, expected.numpy())
+    for ours, theirs in zip(made, right, strict=True):
+        assert ours is not None
+        assert theirs is not None
+        assert torch.equal(ours, theirs)
 
 
 def test_programs_take_several_tiles(monkeypatch: pytest.MonkeyPatch) -> None:

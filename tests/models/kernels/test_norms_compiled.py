@@ -70,7 +70,7 @@ def route(capability: int, n: int, used: int, groups: int, scores: str) -> None:
     size = triton.next_power_of_2(n)
     bias, none = "*fp32" if groups > 1 else None, Constants(())
     tensors = "*fp32", bias, None, "*fp32", "*i32", "*fp32", "*fp32"
-    shape = n, used, size, 16, 1, groups, groups, 2, 4, scores, True
+    shape = n, used, size, 16, groups, groups, 2, 4, scores, True
     fixed = {
         "KINDS": Constants((("route",),)), "FORMS": none, "SHAPE": Constants((shape,)), "BESIDE": none,
         "BESIDE_SHAPE": none,

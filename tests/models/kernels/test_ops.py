@@ -156,14 +156,18 @@ def test_matrices_chosen_for_tokens_and_heads() -> None:
     assert not any(one.parts for one in kept)
 
 
-@pytest.mark.parametrize(("shared", "weighs_input"), [(True, False), (False, True)])
-def test_mixtures(shared: bool, weighs_input: bool) -> None:
-    """Few rows take two launches, many those of their parts."""
+@pytest.mark.parametrize(
+    ("shared", "weighs_input", "kinds"),
+    [(True, False, ("BF16",)), (False, True, ("BF16",)), (False, False, ("BF16", "F32"))],
+)
+def test_mixtures(shared: bool, weighs_input: bool, kinds: tuple[str, ...]) -> None:
+    """Few rows take two launches, which choose the experts too; many, and parts of two types, more."""
     n_ff, config = 32, ExpertsConfig(4, 2, 32, (True,), normalised=True, weighs_input=weighs_input)
 
     def part(seed: int, kind: str = "F16") -> Any:
         down = TritonLinear([matrix(kind, WIDE, n_ff, True, seed + 1)])
-        return FeedForward(linear("BF16", n_out=2 * n_ff, seed=seed), down, n_ff, "silu")
+        gate_up = linear(*kinds, n_out=2 * n_ff // len(kinds), seed=seed)
+        return FeedForward(gate_up, down, n_ff, "silu")
 
     def parts() -> Any:
         return SimpleNamespace(
@@ -199,9 +203,9 @@ def test_mixtures(shared: bool, weighs_input: bool) -> None:
     for after, expected in ((as_it_is, residual + y * 0.5), (norm, residual + norm(y) * 0.5)):
         for n in COUNTS:
             own = routed(x[:n], norm)
+            made_ = mixed(x[:n], norm, own, Residual(residual[:n], 0.5, after))
             assert own.chosen.tolist() == number[:n].tolist()
             same(own.weights, weight[:n])
-            made_ = mixed(x[:n], norm, own, Residual(residual[:n], 0.5, after))
             assert isinstance(made_, Sum) == (n <= FEW and after is norm)
             same(OPS.summed(made_), expected[:n])
 

@@ -21,6 +21,7 @@ from aleator.models.kernels.product import FEW, TILE, forms_of, has_dp4a, words
 from aleator.models.kernels.product_sums import few_sums, finish, float_sums, places
 from aleator.models.kernels.ready import made_pairs, made_ready, parts_ready, prepared
 from aleator.models.kernels.recurrent_parts import PartNorm
+from aleator.models.kernels.routing import routed
 from aleator.models.kernels.works import worked
 
 _TYPES = 2  # matrices per launch: more would not fit into registers
@@ -90,7 +91,8 @@ def product_of_few(
         times: float32 [T, n_used], factors of the normalised row for each of them; None: 1.
         parts: what is done to x before all else, see :class:`Operand`.
         out: where the result goes, whose rows are contiguous; None: a new tensor.
-        beside: what further programs do meanwhile; None: nothing.
+        beside: what further programs do meanwhile; "route": what each program of ``chosen`` does for its row
+            first, to make it; None: nothing.
         second: what the second matrix takes; None: what the first one does.
 
     Returns:
@@ -144,14 +146,15 @@ def product_of_few(
     kinds = [activation, *(part.kind for of in operands for part in of.parts)]
     size = ints + sums + (rows * n_in if any(of.parts for of in operands) else 0)
     room = torch.empty((first * tall, size), dtype=torch.int32, device=x.device)
-    others = 0 if beside is None else triton.cdiv(beside.programs, tall)
+    work = "" if beside is None else beside.kind
+    others = 0 if beside is None or work == "route" else triton.cdiv(beside.programs, tall)
     fused_product[(tall, first + others)](
         tuple(listed), norms.gelu_table(x.device) if "gelu_rounded" in kinds else None,
         residual, chosen, times, out, room, room.view(torch.float32),
         None if beside is None else (first, beside.arguments), 0 if beside is None else beside.count,
         n, out.stride(0), 0 if residual is None else residual.stride(0), scale, size, ints, ints + sums,
         FORMS=forms_of(matrices, rows), GIVEN=Constants(tuple(of.constants for of in operands)),
-        NATIVE=has_dp4a(x), T=rows, R=width, G=length, WORK="" if beside is None else beside.kind,
+        NATIVE=has_dp4a(x), T=rows, R=width, G=length, WORK=work,
         BESIDE=Constants(()) if beside is None else beside.forms,
         SHAPE=Constants(()) if beside is None else beside.shape, maxnreg=norms.REGISTERS, **EXACT,
     )  # fmt: skip
@@ -177,14 +180,14 @@ def pair_words(matrices: Sequence[Planes]) -> int:
 
 @triton.jit
 def _of_matrix(
-    part, table, residual, chosen, times, out, room, float_room, n_tokens, out_stride, residual_stride, factor,
-    ints, ready,
+    part, table, residual, chosen, times, route, n_routed, out, room, float_room, n_tokens, out_stride,
+    residual_stride, factor, ints, ready,
     FORMS: tl.constexpr, GIVEN: tl.constexpr, P: tl.constexpr, NATIVE: tl.constexpr, T: tl.constexpr,
-    R: tl.constexpr, G: tl.constexpr,
+    R: tl.constexpr, G: tl.constexpr, SHAPE: tl.constexpr,
 ):  # fmt: skip
     """T rows of an operand times every nth tile of R rows of a matrix; if gated, half of the rows are gates.
 
-    With ``chosen`` T is 1, and the matrix is one of a stack.
+    With ``chosen`` T is 1, and the matrix is one of a stack, which ``route`` chooses first, if it is given.
     """
     low, high, d, m, scale, least, bias, n_out, chunks, column, first, programs, slots, given = part
     x, before, weight, shift, eps, x_stride, n_in = given
@@ -205,10 +208,20 @@ def _of_matrix(
         slot = begin // programs
         begin %= programs
         column += slot * width
-        at = tl.program_id(0) * slots + slot
-        e = tl.load(chosen + at)
-        if times is not None:
-            times += at
+        if route is not None:
+            experts, weights = routed(
+                route[1], n_routed, tl.program_id(0), tl.program_id(1) == 0, SHAPE
+            )
+            mine = tl.arange(0, SHAPE[3])[None, :] == slot
+            e = tl.sum(tl.where(mine, experts, 0))
+            if times is not None:
+                bits = tl.where(mine, weights.to(tl.int32, bitcast=True), 0)
+                times = tl.sum(bits).to(tl.float32, bitcast=True)
+        else:
+            at = tl.program_id(0) * slots + slot
+            e = tl.load(chosen + at)
+            if times is not None:
+                times = tl.load(times + at)
         if bias is not None:
             bias += e.to(tl.int64) * n_out
         if BLOCK == 1:
@@ -300,7 +313,8 @@ def fused_product(
     programs, and how often they repeat: once for each chosen matrix of a stack; and what :class:`Operand` has
     for kernels.  ``room`` and ``float_room`` are the same memory, ``size`` words per program:
     first ``ints`` integers, then floats.  Rows whose parts are normalised are at ``ready``.  Programs from
-    ``beside[0]`` on do :class:`~aleator.models.kernels.floats.Work`, whose count is ``n_beside``.
+    ``beside[0]`` on do :class:`~aleator.models.kernels.floats.Work`, whose count is ``n_beside``; but a row's
+    choice of experts is made by each program of the stack, and written by the first.
     """
     number = tl.program_id(1)
     mine = (number.to(tl.int64) * tl.num_programs(0) + tl.program_id(0)) * size
@@ -308,11 +322,11 @@ def fused_product(
         first, programs = parts[p][10], parts[p][11] * parts[p][12]
         if (number >= first) & (number < first + programs):
             _of_matrix(
-                parts[p], table, residual, chosen if p == 0 else None, times if p == 0 else None, out,
-                room + mine, float_room + mine, n_tokens, out_stride, residual_stride, factor, ints, ready,
-                FORMS, GIVEN, p, NATIVE, T, R, G,
+                parts[p], table, residual, chosen if p == 0 else None, times if p == 0 else None,
+                beside if WORK == "route" else None, n_beside, out, room + mine, float_room + mine, n_tokens,
+                out_stride, residual_stride, factor, ints, ready, FORMS, GIVEN, p, NATIVE, T, R, G, SHAPE,
             )  # fmt: skip
-    if beside is not None:
+    if WORK != "" and WORK != "route":
         further = number - beside[0]
         if further >= 0:
             at = further * tl.num_programs(0) + tl.program_id(0)

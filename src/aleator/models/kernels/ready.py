@@ -44,7 +44,7 @@ def prepared(
 def made_ready(
     x, weight, shift, mean, factor, times, out, t, x_stride, n_in, NORM: tl.constexpr, T: tl.constexpr,
 ):  # fmt: skip
-    """Rows ``t`` [T] of x, normalised and multiplied by what is at ``times``: ``out`` float32 [T, n_in]."""
+    """Rows ``t`` [T] of x, normalised and multiplied by ``times``: ``out`` float32 [T, n_in]."""
     i = tl.arange(0, T).to(tl.int64)[:, None]
     for begin in range(0, n_in, 1024):
         column = begin + tl.arange(0, 1024)[None, :]
@@ -72,12 +72,12 @@ def made_pairs(
 def _ready(
     x, weight, shift, mean, factor, times, t, x_stride, column, there, NORM: tl.constexpr,
 ):  # fmt: skip
-    """Elements ``column`` of rows ``t``, normalised and multiplied by what is at ``times``."""
+    """Elements ``column`` of rows ``t``, normalised and multiplied by ``times``."""
     value = tl.load(x + t[:, None] * x_stride + column, mask=there)
     if NORM != "":
         value = scaled(value, weight, shift, mean, factor, column, there, NORM)
     if times is not None:
-        value = value * tl.load(times)
+        value = value * times
     return value
 
 

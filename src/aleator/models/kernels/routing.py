@@ -24,23 +24,23 @@ _INFINITY = tl.constexpr(float("inf"))
 
 
 @triton.jit
-def _total16(x, ROWS: tl.constexpr, SIZE: tl.constexpr):
-    """The sums of rows [ROWS, SIZE] in 16 lanes; SIZE is a multiple of 16, filled with zeros. [ROWS, 1]."""
-    groups = tl.reshape(x.to(tl.int32, bitcast=True), (ROWS, SIZE // 16, 16))
+def _total16(x, SIZE: tl.constexpr):
+    """The sum of x [1, SIZE] in 16 lanes; SIZE is a multiple of 16, filled with zeros. [1, 1]."""
+    groups = tl.reshape(x.to(tl.int32, bitcast=True), (1, SIZE // 16, 16))
     number = tl.arange(0, SIZE // 16)[None, :, None]
-    total = tl.zeros([ROWS, 16], tl.float32)
+    total = tl.zeros([1, 16], tl.float32)
     for i in tl.range(0, SIZE // 16):
         # An integer sum with zeros extracts one group's bits.
         total += tl.sum(tl.where(number == i, groups, 0), axis=1).to(tl.float32, bitcast=True)
-    return tl.reshape(tree(total, ROWS), (ROWS, 1))
+    return tl.reshape(tree(total, 1), (1, 1))
 
 
 @triton.jit
-def _softmax(x, inside, ROWS: tl.constexpr, SIZE: tl.constexpr):
-    """The softmax of each row's numbers ``inside``."""
+def _softmax(x, inside, SIZE: tl.constexpr):
+    """The softmax of a row's numbers ``inside``."""
     highest = tl.max(tl.where(inside, x, -_INFINITY), axis=1, keep_dims=True)
     e = tl.where(inside, exponential(x - highest), 0.0)
-    return e * tl.div_rn(1.0, _total16(e, ROWS, SIZE))
+    return e * tl.div_rn(1.0, _total16(e, SIZE))
 
 
 @triton.jit
@@ -68,12 +68,12 @@ def _value(rank):
 
 @triton.jit
 def _in_best_groups(
-    ranks, number, ROWS: tl.constexpr, SIZE: tl.constexpr, GROUP: tl.constexpr,
+    ranks, number, SIZE: tl.constexpr, GROUP: tl.constexpr,
     N_GROUPS: tl.constexpr, GROUPS_SIZE: tl.constexpr, N_BEST: tl.constexpr, N_GROUPS_USED: tl.constexpr,
 ):  # fmt: skip
     """``ranks`` of the best groups only: groups of GROUP experts, compared by the sums of their best ranks."""
     group, groups = number // GROUP, tl.arange(0, GROUPS_SIZE)[None, :]
-    sums = tl.full([ROWS, GROUPS_SIZE], 0.0, tl.float32)
+    sums = tl.full([1, GROUPS_SIZE], 0.0, tl.float32)
     for g in tl.range(0, N_GROUPS):
         own = tl.where(group == g, ranks, _TAKEN)
         first = tl.max(own, axis=1, keep_dims=True)
@@ -83,7 +83,7 @@ def _in_best_groups(
             best = best + _value(second)
         sums = tl.where(groups == g, best, sums)
     of_groups = _ranks(sums, groups, groups < N_GROUPS)
-    kept = tl.zeros([ROWS, SIZE], tl.int32)
+    kept = tl.zeros([1, SIZE], tl.int32)
     for _ in tl.range(0, N_GROUPS_USED):
         best_group = tl.max(of_groups, axis=1, keep_dims=True)
         kept = tl.where(group == _number(best_group), 1, kept)
@@ -92,25 +92,27 @@ def _in_best_groups(
 
 
 @triton.jit
-def routed(arguments, n_rows, program, SHAPE: tl.constexpr):
-    """Program ``program`` of :func:`routing`: the experts of some rows of logits, best first, their weights,
-    and the sigmoid of SHARED, whose rows are as far apart.
+def routed(arguments, n_rows, row, stored, SHAPE: tl.constexpr):
+    """Program ``row`` of :func:`routing`: the experts of a row of logits, best first, their weights, and the
+    sigmoid of SHARED, whose rows are as far apart.
+
+    Returns:
+        Experts int32, and weights float32, both [1, USED_SIZE]; not ``stored``: nothing is written.
     """
     LOGITS, BIAS, SCALES, SHARED, CHOSEN, WEIGHTS, SHARED_WEIGHT, stride, scale = arguments
     N: tl.constexpr = SHAPE[0]
     N_USED: tl.constexpr = SHAPE[1]
     SIZE: tl.constexpr = SHAPE[2]
     USED_SIZE: tl.constexpr = SHAPE[3]
-    ROWS: tl.constexpr = SHAPE[4]
-    N_GROUPS: tl.constexpr = SHAPE[5]
-    SCORES: tl.constexpr = SHAPE[9]
-    row = program.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    N_GROUPS: tl.constexpr = SHAPE[4]
+    SCORES: tl.constexpr = SHAPE[8]
+    row = row.to(tl.int64) + tl.arange(0, 1)[:, None]
     there = row < n_rows
     number = tl.arange(0, SIZE)[None, :]
-    inside = tl.broadcast_to(number < N, (ROWS, SIZE))
+    inside = number < N
     scores = tl.load(LOGITS + row * stride + number, mask=there & inside)
     if SCORES == "softmax":
-        scores = _softmax(scores, inside, ROWS, SIZE)
+        scores = _softmax(scores, inside, SIZE)
     elif SCORES == "sigmoid":
         scores = sigmoid(scores)
     keys = scores
@@ -119,12 +121,12 @@ def routed(arguments, n_rows, program, SHAPE: tl.constexpr):
     ranks = _ranks(keys, number, inside)
     if N_GROUPS > 1:
         ranks = _in_best_groups(
-            ranks, number, ROWS, SIZE, N // N_GROUPS, N_GROUPS, SHAPE[6], SHAPE[7], SHAPE[8]
+            ranks, number, SIZE, N // N_GROUPS, N_GROUPS, SHAPE[5], SHAPE[6], SHAPE[7]
         )
     place = tl.arange(0, USED_SIZE)[None, :]
-    used = tl.broadcast_to(place < N_USED, (ROWS, USED_SIZE))
-    chosen = tl.zeros([ROWS, USED_SIZE], tl.int32)
-    bits = tl.zeros([ROWS, USED_SIZE], tl.int32)
+    used = place < N_USED
+    chosen = tl.zeros([1, USED_SIZE], tl.int32)
+    bits = tl.zeros([1, USED_SIZE], tl.int32)
     for k in tl.range(0, N_USED):
         best = tl.max(ranks, axis=1, keep_dims=True)
         own = tl.where(ranks == best, scores.to(tl.int32, bitcast=True), 0)
@@ -133,25 +135,24 @@ def routed(arguments, n_rows, program, SHAPE: tl.constexpr):
         ranks = tl.where(ranks == best, _TAKEN, ranks)
     weights = bits.to(tl.float32, bitcast=True)
     if SCORES == "chosen softmax":
-        weights = _softmax(weights, used, ROWS, USED_SIZE)
+        weights = _softmax(weights, used, USED_SIZE)
     elif SCORES == "chosen sigmoid":
         weights = sigmoid(weights)
-    if SHAPE[10]:
-        total = _total16(tl.where(used, weights, 0.0), ROWS, USED_SIZE)
+    if SHAPE[9]:
+        total = _total16(tl.where(used, weights, 0.0), USED_SIZE)
         total = tl.where(total < LEAST_SUM, LEAST_SUM, total)
-        weights = tl.div_rn(weights, tl.broadcast_to(total, (ROWS, USED_SIZE)))
+        weights = tl.div_rn(weights, tl.broadcast_to(total, (1, USED_SIZE)))
     weights = weights * scale
     if SCALES is not None:
         weights = weights * tl.load(SCALES + chosen, mask=there & used)
     at = row * N_USED + place
-    tl.store(CHOSEN + at, chosen, mask=there & used)
-    tl.store(WEIGHTS + at, weights, mask=there & used)
-    if SHARED is not None:
-        of_shared = sigmoid(tl.load(SHARED + row * stride, mask=there))
-        tl.store(SHARED_WEIGHT + row, of_shared, mask=there)
-
-
-Route = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
+    if stored:
+        tl.store(CHOSEN + at, chosen, mask=there & used)
+        tl.store(WEIGHTS + at, weights, mask=there & used)
+        if SHARED is not None:
+            of_shared = sigmoid(tl.load(SHARED + row * stride, mask=there))
+            tl.store(SHARED_WEIGHT + row, of_shared, mask=there)
+    return chosen, weights
 
 
 def routing(
@@ -160,13 +161,11 @@ def routing(
     choice_bias: torch.Tensor | None = None,
     scales: torch.Tensor | None = None,
     shared: torch.Tensor | None = None,
-) -> tuple[Route, Work]:
-    """The result, and what is to be launched to make it.
-
-    Experts int32 [T, n_used] and their weights, see :func:`~aleator.models.layers.routing.route`.
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, Work]:
+    """Experts int32 [T, n_used] and their weights, see :func:`~aleator.models.layers.routing.route`.
 
     NaN counts as -inf.  ``scales`` [experts] multiply the weights; the third result is the sigmoids of
-    ``shared`` [T], whose rows are as far apart as those of ``logits``.
+    ``shared`` [T], whose rows are as far apart as those of ``logits``; the last makes them all.
     """
     n_rows, n = logits.shape
     chosen = torch.empty(n_rows, config.n_used, dtype=torch.int32, device=logits.device)
@@ -175,16 +174,15 @@ def routing(
         None if shared is None else torch.empty(n_rows, dtype=torch.float32, device=logits.device)
     )
     size = max(triton.next_power_of_2(n), 16)
-    at_once = rows_at_once(n_rows, 1)
     shape = (
-        n, config.n_used, size, max(triton.next_power_of_2(config.n_used), 16), at_once, config.n_groups,
+        n, config.n_used, size, max(triton.next_power_of_2(config.n_used), 16), config.n_groups,
         triton.next_power_of_2(config.n_groups), config.n_group_best, config.n_groups_used, config.scores,
         config.normalised,
     )  # fmt: skip
     tensors = logits, choice_bias, scales, shared, chosen, weights, shared_weight
-    arguments, programs = (*tensors, logits.stride(0), config.scale), triton.cdiv(n_rows, at_once)
+    arguments = *tensors, logits.stride(0), config.scale
     given = arguments, Constants(()), Constants((shape,)), max(1, size // 512)
-    return (chosen, weights, shared_weight), Work("route", programs, n_rows, *given)
+    return chosen, weights, shared_weight, Work("route", n_rows, n_rows, *given)
 
 
 @triton.jit(do_not_specialize=["n_rows"])

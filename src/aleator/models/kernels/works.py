@@ -11,7 +11,7 @@ import triton.language as tl
 from aleator.models.kernels.floats import EXACT, Constants, Work
 from aleator.models.kernels.heads import finish_heads
 from aleator.models.kernels.recurrent_parts import convolved
-from aleator.models.kernels.routing import Route, routed, routing
+from aleator.models.kernels.routing import routed, routing
 
 if TYPE_CHECKING:
     from aleator.models.config import ExpertsConfig
@@ -38,11 +38,11 @@ def route(
     choice_bias: torch.Tensor | None = None,
     scales: torch.Tensor | None = None,
     shared: torch.Tensor | None = None,
-) -> Route:
-    """The first result of :func:`~aleator.models.kernels.routing.routing`, in one launch."""
-    made, work = routing(logits, config, choice_bias, scales, shared)
-    launch(work)
-    return made
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """The results of :func:`~aleator.models.kernels.routing.routing`, in one launch."""
+    made = routing(logits, config, choice_bias, scales, shared)
+    launch(made[3])
+    return made[:3]
 
 
 @triton.jit
@@ -53,7 +53,7 @@ def worked(arguments, count, number, KIND: tl.constexpr, FORMS: tl.constexpr, SH
     elif KIND == "convolution":
         convolved(arguments, count, number, SHAPE)
     else:
-        routed(arguments, count, number, SHAPE)
+        routed(arguments, count, number, True, SHAPE)
 
 
 @triton.jit(do_not_specialize=["count", "n_beside"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -24,11 +24,13 @@ class Routed(NamedTuple):
         chosen: indices of experts [T, n_used], best first.
         weights: float32 [T, n_used].
         shared: weights of the shared expert, float32 [T]; None: 1, or there is none.
+        work: what is to be launched to make these; None: they are made.
     """
 
     chosen: torch.Tensor
     weights: torch.Tensor
     shared: torch.Tensor | None
+    work: Any = None
 
 
 class Residual(NamedTuple):
