@@ -9,9 +9,7 @@ import pytest
 
 from aleator.core.errors import UnsupportedModel
 from aleator.models import open_weights
-from tests.models.check_dense import check_golden
 from tests.models.check_directory import check_directory
-from tests.models.check_golden import model_test
 
 FIELDS = {
     "model_type": "deepseek",
@@ -24,9 +22,9 @@ FIELDS = {
     "norm_topk_prob": False,
 }
 
-test_llama_cpp = model_test(check_golden, "deepseek")
 
-test_a_directory_gives_the_files_logits = model_test(check_directory, "deepseek", **FIELDS)
+def test_a_directory_gives_the_files_logits(tmp_path: Path) -> None:
+    check_directory("deepseek", tmp_path, **FIELDS)
 
 
 @pytest.mark.parametrize("change", [{"scoring_func": "sigmoid"}, {"norm_topk_prob": True}])

@@ -9,13 +9,9 @@ import pytest
 import torch
 
 from tests.models.check_converted import converted
-from tests.models.check_dense import check_golden
-from tests.models.check_golden import model_test
 from tests.models.check_transformers import SMALL, check_transformers, renamed
 
 transformers: Any = pytest.importorskip("transformers")
-
-test_llama_cpp = model_test(check_golden, "internlm2")
 
 
 NAMES = {

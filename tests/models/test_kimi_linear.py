@@ -20,8 +20,6 @@ from safetensors.torch import load_file, save_file
 from aleator.core.errors import AleatorError, FileFormatError, UnsupportedModel
 from aleator.models import build_decoder, open_weights
 from tests.models.check_converted import converted, logits
-from tests.models.check_golden import model_test
-from tests.models.check_hybrid import check_generation, check_golden, check_reuse
 from tests.models.check_kept import check_states
 from tests.models.check_transformers import check, write
 
@@ -36,9 +34,6 @@ SIZES: dict[str, Any] = {
 }  # fmt: skip
 """Of transformers' configuration; with this epsilon GGUF's rules are transformers'."""
 
-test_llama_cpp = model_test(check_golden, NAME)
-test_rewinds_and_cached_prefixes = model_test(check_reuse, NAME)
-test_generation_and_sessions = model_test(check_generation, NAME)
 
 ODD = replace(HYBRID[NAME], layers="ssa", dense_layers=2, head_dim=37, d_conv=3, n_ff=40, seed=5)
 """Two layers with delta nets before one that attends, of sizes that fill no register."""

@@ -15,14 +15,9 @@ from aleator.models import open_weights
 from aleator.models.adapter_files import load_adapters
 from tests.models.adapters import write_peft
 from tests.models.check_converted import logits
-from tests.models.check_dense import check_golden, check_no_shift
-from tests.models.check_golden import model_test
 from tests.models.check_transformers import SMALL, check, write
 
 transformers: Any = pytest.importorskip("transformers")
-
-test_llama_cpp = model_test(check_golden, "qwen3vlmoe")
-test_a_shift_is_refused = model_test(check_no_shift, "qwen3vlmoe")
 
 
 def with_pictures(**changes: Any) -> Any:
