@@ -402,13 +402,9 @@ OVERWRITING: dict[str, Any] = {
     "zeroed": lambda ctx: ctx.cache.clear(),
     "moved below 0": lambda ctx: ctx.cache.seq_add(0, 0, -1, -5),
     "moved together": lambda ctx: (ctx.cache.seq_rm(0, 0, 5), ctx.cache.defrag()),
-    "copied apart": lambda ctx: (
-        ctx.cache.seq_rm(0, 0, 6),
-        ctx.cache.seq_cp(0, 1),
-        ctx.cache.unshare(1),
-    ),
+    "copied apart": lambda ctx: (ctx.cache.seq_rm(0, 0, 6), ctx.cache.seq_cp(0, 1), ctx.cache.unshare(1)),
     "read from a state": lambda ctx: ctx.cache.state_read(ctx.cache.state_write(2), 0),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", OVERWRITING)

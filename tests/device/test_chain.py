@@ -226,17 +226,10 @@ def test_rows_with_different_chains_come_go_and_move(kernels: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "mirostat",
-        "mirostat_v2",
-        "adaptive_p",
-        "adaptive_p_off",
-        "dry",
-        "dry_breakers",
-        "min_tokens",
-        "bad_words",
-        "no_repeat_ngram",
+        "mirostat", "mirostat_v2", "adaptive_p", "adaptive_p_off", "dry", "dry_breakers", "min_tokens",
+        "bad_words", "no_repeat_ngram",
     ],
-)
+)  # fmt: skip
 def test_state_rolls_back(name: str) -> None:
     chain = SamplerChain(SAMPLERS[name], seed=4)
     device = DeviceChain(SAMPLERS[name], 1, 200, kernels="torch")
