@@ -178,10 +178,7 @@ def t24(causal: bool) -> tuple[Context, list[list[int]]]:
 
 @pytest.mark.parametrize(
     ("causal", "expected"),
-    [
-        (True, ("11010110", "11001001", "11010100")),
-        (False, ("11010110", "11001001", "11010110")),
-    ],
+    [(True, ("11010110", "11001001", "11010100")), (False, ("11010110", "11001001", "11010110"))],
 )
 def test_the_cells_a_query_sees(causal: bool, expected: tuple[str, ...]) -> None:
     _, seen = t24(causal)

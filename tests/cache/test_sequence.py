@@ -251,10 +251,6 @@ def test_without_rotation() -> None:
     cache = KVCache([LayerShape(1, 8, 8)], 16, n_seq_max=2)
     s = cache.sequence()
     assert isinstance(s, Sequence)
-    for call in (
-        lambda: s.shift(0, 4, 1),
-        lambda: s.divide(0, 4, 2),
-        lambda: s.slide(),
-    ):
+    for call in (lambda: s.shift(0, 4, 1), lambda: s.divide(0, 4, 2), lambda: s.slide()):
         with pytest.raises(CannotShift):
             call()

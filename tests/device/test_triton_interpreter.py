@@ -344,10 +344,7 @@ def test_a_tail_runs_on_the_host() -> None:
 
 def test_the_plan_says_what_computes_a_row() -> None:
     device = DeviceChain([S.TopK(top_k=9), S.Dist()], 1, 60, kernels="triton")
-    assert str(device.plan()).splitlines()[:2] == [
-        "device (cpu): top_k -> dist",
-        "kernels: Triton",
-    ]
+    assert str(device.plan()).splitlines()[:2] == ["device (cpu): top_k -> dist", "kernels: Triton"]
     chain = SamplerChain(
         [
             S.DRY(dry_multiplier=0.8, dry_sequence_breakers=(), dry_penalty_last_n=64),

@@ -69,12 +69,7 @@ class Watch:
     def account(self) -> list[Any]:
         sizes = Counter(len(tokens) for tokens, *_ in self.batches)
         verbs = Counter(name for name, *_ in self.asked)
-        return [
-            str(sorted(sizes.items())),
-            digest(self.batches),
-            dict(verbs),
-            digest(self.asked),
-        ]
+        return [str(sorted(sizes.items())), digest(self.batches), dict(verbs), digest(self.asked)]
 
 
 def batches(model: aleator.LanguageModel, **options: Any) -> Texts:

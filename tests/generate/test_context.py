@@ -8,11 +8,7 @@ import numpy as np
 import pytest
 
 from aleator.cache import HybridCache, KVCache, RecurrentCache
-from aleator.core.errors import (
-    Aborted,
-    NoLogits,
-    ParameterError,
-)
+from aleator.core.errors import Aborted, NoLogits, ParameterError
 from aleator.generate import Batch, Context
 from aleator.models.decoder import Decoder
 from aleator.samplers import Greedy, SamplerChain

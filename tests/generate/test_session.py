@@ -316,9 +316,7 @@ def test_thirty_and_thirty_are_sixty(tmp_path: Path, name: str, numerics: str) -
     assert other.chain.history[: len(session.tokens)] == list(session.tokens)
 
 
-def test_what_a_device_drew_with_an_adaptive_sampler_is_not_saved(
-    tmp_path: Path,
-) -> None:
+def test_what_a_device_drew_with_an_adaptive_sampler_is_not_saved(tmp_path: Path) -> None:
     model, options = load(n_threads=1), {**ADAPTING["mirostat_v2"], "seed": 3}
     made = model.generate("ROMEO:", max_tokens=9, sampling_device="device", **options)
     with pytest.raises(ParameterError, match="what mirostat_v2 learned") as caught:

@@ -13,12 +13,7 @@ from llama_cpp import Llama, LogitsProcessorList
 from llama_cpp._internals import LlamaSampler
 
 from aleator import ParameterError, SamplerChain, SamplingParams
-from aleator.integrations.llama import (
-    AleatorLogitsProcessor,
-    AleatorSampler,
-    from_llama,
-    to_llama,
-)
+from aleator.integrations.llama import AleatorLogitsProcessor, AleatorSampler, from_llama, to_llama
 from aleator.integrations.settings import sampling_params
 from aleator.models.hub.bundled import bundled_model
 

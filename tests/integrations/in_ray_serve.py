@@ -22,10 +22,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any
 
-os.environ |= {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "OMP_NUM_THREADS": "1",
-}
+os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
 
 import ray
 from ray import serve

@@ -72,10 +72,7 @@ def test_beams_are_those_of_transformers(models: Models, early: bool | str, pena
 
 @pytest.mark.parametrize(
     ("their_name", "our_name", "value"),
-    [
-        ("no_repeat_ngram_size", "no_repeat_ngram_size", 1),
-        ("min_new_tokens", "min_tokens", 3),
-    ],
+    [("no_repeat_ngram_size", "no_repeat_ngram_size", 1), ("min_new_tokens", "min_tokens", 3)],
 )
 def test_probabilities_are_those_of_what_is_left(
     models: Models, their_name: str, our_name: str, value: float

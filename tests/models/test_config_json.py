@@ -136,12 +136,7 @@ def test_json_features_not_supported(changes: dict[str, Any]) -> None:
 
 
 def test_json_mamba() -> None:
-    fields = {
-        "model_type": "mamba",
-        "vocab_size": 24,
-        "hidden_size": 40,
-        "num_hidden_layers": 2,
-    }
+    fields = {"model_type": "mamba", "vocab_size": 24, "hidden_size": 40, "num_hidden_layers": 2}
     config = config_from_json(Fields("config.json", fields))
     assert config.ssm == SSMConfig(d_inner=80, d_conv=4, d_state=16, dt_rank=3)
     for width, rank in ((48, 3), (49, 4)):  # a sixteenth, rounded up

@@ -86,12 +86,7 @@ def test_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("meta", "what"),
-    [
-        (
-            {"rope.scaling.type": "yarn", "rope.scaling.factor": 2.0},
-            "rotary scaling of type 'yarn'",
-        ),
-    ],
+    [({"rope.scaling.type": "yarn", "rope.scaling.factor": 2.0}, "rotary scaling of type 'yarn'")],
 )
 def test_what_is_not_computed_is_refused(meta: dict[str, Any], what: str, tmp_path: Path) -> None:
     spec = DENSE["gemma4"]

@@ -26,17 +26,7 @@ from aleator.models.exact import exact_bytes
 from aleator.models.placement import ON_CPU, Place, weight_bytes
 from tests.models.adapters import write_adapter
 from tests.models.check_converted import NO_VOCABULARY, converted, logits
-from tests.models.prequantised import (
-    N_EMBD,
-    N_FF,
-    Made,
-    awq,
-    fp8,
-    gptq,
-    nf4,
-    ours,
-    write_quantised,
-)
+from tests.models.prequantised import N_EMBD, N_FF, Made, awq, fp8, gptq, nf4, ours, write_quantised
 
 IDS = list(range(20))
 GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 64}

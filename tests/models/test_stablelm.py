@@ -16,10 +16,7 @@ transformers: Any = pytest.importorskip("transformers")
 test_transformers = like_transformers(
     "StableLmConfig",
     {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.25}},
-    {
-        "rope_parameters": {"rope_theta": 1e5, "partial_rotary_factor": 0.5},
-        "use_qkv_bias": True,
-    },
+    {"rope_parameters": {"rope_theta": 1e5, "partial_rotary_factor": 0.5}, "use_qkv_bias": True},
     whole=True,
 )
 

@@ -10,14 +10,7 @@ import pytest
 from aleator import samplers as S
 from aleator.core.errors import ParameterError
 from tests.samplers.test_llama_cases import applied
-from tests.samplers.test_llama_departures import (
-    ROW,
-    SELECTING,
-    chain,
-    full_chain,
-    run,
-    run_on,
-)
+from tests.samplers.test_llama_departures import ROW, SELECTING, chain, full_chain, run, run_on
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -36,8 +29,7 @@ def test_a_completion_adds_to_the_seed() -> None:
 
 
 @pytest.mark.parametrize(
-    "build",
-    [full_chain, *[lambda samplers=samplers: chain(*samplers) for samplers in SELECTING]],
+    "build", [full_chain, *[lambda samplers=samplers: chain(*samplers) for samplers in SELECTING]]
 )
 def test_rollback_is_exact_at_any_depth(build: Any) -> None:
     c = build()

@@ -19,9 +19,7 @@ from make_models import SPECS, write_model
 from aleator.cache import KVCache
 from aleator.cache.formats import llama
 from aleator.cache.prefix_index import PrefixConfig
-from aleator.core.errors import (
-    Incompatible,
-)
+from aleator.core.errors import Incompatible
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
