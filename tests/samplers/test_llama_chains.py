@@ -9,8 +9,15 @@ import pytest
 
 from aleator import samplers as S
 from aleator.core.errors import ParameterError
-from tests.samplers.test_llama_cases import applied
-from tests.samplers.test_llama_departures import ROW, SELECTING, chain, full_chain, run, run_on
+from tests.samplers.test_llama_departures import (
+    ROW,
+    SELECTING,
+    applied,
+    chain,
+    full_chain,
+    run,
+    run_on,
+)
 
 
 @pytest.mark.parametrize("own", [True, False])
