@@ -289,12 +289,9 @@ ADAPTING: dict[str, dict[str, Any]] = {
         "dry_penalty_last_n": -1,
     },
     "xtc": {"xtc_probability": 0.5, "xtc_threshold": 0.05, "temperature": 1.2},
-    "grammar": {
-        "grammar": "root ::= ([a-z] | [A-Z] | [ ,.!?;:'] | [\\n])+",
-        "complete_grammar": False,
-    },
+    "grammar": {"grammar": "root ::= ([a-z] | [A-Z] | [ ,.!?;:'] | [\\n])+", "complete_grammar": False},
     "regex": {"regex": "([A-Za-z]{1,9}[ ,.])+", "complete_grammar": False},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("numerics", ["portable", "llama.cpp"])

@@ -97,10 +97,8 @@ LINES = (
     "First Citizen:\nBefore we proceed any further, hear me speak.\n\nAll:\n" * 3,
 )  # fmt: skip
 GRAMMARS = (
-    'root ::= "yes" | "no" [a-z]+',
-    'root ::= "n\u00e9\U0001f600!"',
-    'root ::= ([a-z]+ " ")+ "."',
-)
+    'root ::= "yes" | "no" [a-z]+', 'root ::= "n\u00e9\U0001f600!"', 'root ::= ([a-z]+ " ")+ "."',
+)  # fmt: skip
 
 
 NAMES = {

@@ -102,15 +102,12 @@ def test_json_yarn_scaling() -> None:
         ({"model_type": "phi3", "partial_rotary_factor": 0.4}, "partial_rotary_factor"),
         ({"model_type": "mistral", "sliding_window": 0}, "sliding_window"),
         ({"rope_scaling": {"rope_type": "longrope", "short_factor": [1.0]}}, "short_factor"),
-        (
-            {"rope_scaling": {"rope_type": "longrope", "short_factor": [1.0] * 3 + [0.0]}},
-            "short_factor",
-        ),
+        ({"rope_scaling": {"rope_type": "longrope", "short_factor": [1.0] * 3 + [0.0]}}, "short_factor"),
         ({"rope_scaling": {"rope_type": "longrope", "short_factor": [1.0] * 4}}, "long_factor"),
         ({"tie_word_embeddings": 1}, "tie_word_embeddings"),
         ({"vocab_size": -1}, "vocab_size"),
     ],
-)
+)  # fmt: skip
 def test_json_fields_are_checked(changes: dict[str, Any], field: str) -> None:
     with pytest.raises(FileFormatError) as caught:
         from_json(**changes)

@@ -182,17 +182,14 @@ def test_published_names_of_fields_and_tensors(tmp_path: Path) -> None:
         (lambda f: f.update(mla_use_nope=False), "mla_use_nope"),
         (lambda f: f.update(moe_router_activation_func="softmax"), "moe_router_activation_func"),
         (lambda f: f["linear_attn_config"].pop("full_attn_layers"), "full_attn_layers"),
-        (
-            lambda f: f["linear_attn_config"].update(full_attn_layers=[0]),
-            "numbers of layers, 1 to 5",
-        ),
+        (lambda f: f["linear_attn_config"].update(full_attn_layers=[0]), "numbers of layers, 1 to 5"),
         (lambda f: f["linear_attn_config"].update(full_attn_layers=[]), "some layers must attend"),
         (lambda f: f.update(layer_types=["linear_attention"] * 5), "layer_types"),
         (lambda f: f["linear_attn_config"].update(num_heads=0), "num_heads is 0"),
         (lambda f: f.update(num_experts=0), "num_experts is 0"),
         (lambda f: f.update(num_expert_group=3), "do not divide into 3 groups"),
     ],
-)
+)  # fmt: skip
 def test_fields_that_are_refused(change: Any, message: str, tmp_path: Path) -> None:
     write_small(tmp_path)
     changed_config(tmp_path, change)
