@@ -99,11 +99,8 @@ def killed(model: aleator.LanguageModel) -> None:
 
 
 QUICKLY = {
-    "upscale_delay_s": 1,
-    "downscale_delay_s": 2,
-    "metrics_interval_s": 1,
-    "look_back_period_s": 2,
-}
+    "upscale_delay_s": 1, "downscale_delay_s": 2, "metrics_interval_s": 1, "look_back_period_s": 2,
+}  # fmt: skip
 
 
 def replicas() -> int:

@@ -102,14 +102,11 @@ GRAMMARS = (
 
 
 NAMES = {
-    "stop_loops": "stopLoops",
-    "reasoning_budget": "reasoningBudget",
+    "stop_loops": "stopLoops", "reasoning_budget": "reasoningBudget",
     "reasoning_budget_message": "reasoningBudgetMessage",
-    "reasoning_budget_grace": "reasoningBudgetGrace",
-    "reasoning_marks": "reasoningMarks",
-    "banned_strings": "bannedStrings",
-    "banned_regex": "bannedRegex",
-}
+    "reasoning_budget_grace": "reasoningBudgetGrace", "reasoning_marks": "reasoningMarks",
+    "banned_strings": "bannedStrings", "banned_regex": "bannedRegex",
+}  # fmt: skip
 """Options of texts, and what the package calls them."""
 STEERING: tuple[Case, ...] = (
     {"heal": True},

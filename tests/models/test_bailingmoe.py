@@ -12,13 +12,9 @@ from aleator.models import open_weights
 from tests.models.check_directory import check_directory
 
 FIELDS = {
-    "model_type": "bailing_moe",
-    "num_experts": 6,
-    "num_experts_per_tok": 3,
-    "num_shared_experts": 2,
-    "moe_intermediate_size": 24,
-    "norm_topk_prob": True,
-}
+    "model_type": "bailing_moe", "num_experts": 6, "num_experts_per_tok": 3, "num_shared_experts": 2,
+    "moe_intermediate_size": 24, "norm_topk_prob": True,
+}  # fmt: skip
 
 
 def test_a_directory_gives_the_files_logits(tmp_path: Path) -> None:

@@ -12,15 +12,10 @@ from aleator.models import open_weights
 from tests.models.check_directory import check_directory
 
 FIELDS = {
-    "model_type": "deepseek",
-    "n_routed_experts": 6,
-    "num_experts_per_tok": 3,
-    "n_shared_experts": 2,
-    "moe_intermediate_size": 24,
-    "first_k_dense_replace": 1,
-    "scoring_func": "softmax",
+    "model_type": "deepseek", "n_routed_experts": 6, "num_experts_per_tok": 3, "n_shared_experts": 2,
+    "moe_intermediate_size": 24, "first_k_dense_replace": 1, "scoring_func": "softmax",
     "norm_topk_prob": False,
-}
+}  # fmt: skip
 
 
 def test_a_directory_gives_the_files_logits(tmp_path: Path) -> None:

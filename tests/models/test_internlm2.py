@@ -15,15 +15,11 @@ transformers: Any = pytest.importorskip("transformers")
 
 
 NAMES = {
-    "embed_tokens": "tok_embeddings",
-    "lm_head": "output",
-    "self_attn.o_proj": "attention.wo",
-    "input_layernorm": "attention_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "feed_forward.w1",
-    "mlp.up_proj": "feed_forward.w3",
+    "embed_tokens": "tok_embeddings", "lm_head": "output", "self_attn.o_proj": "attention.wo",
+    "input_layernorm": "attention_norm", "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "feed_forward.w1", "mlp.up_proj": "feed_forward.w3",
     "mlp.down_proj": "feed_forward.w2",
-}
+}  # fmt: skip
 
 
 def tensors(found: dict[str, Any]) -> dict[str, Any]:
