@@ -19,6 +19,7 @@ from aleator.core.errors import CacheFull, CannotRewind, CannotShift, ParameterE
 from aleator.generate import Batch, Context
 from aleator.models.decoder import Decoder
 from aleator.models.hub.bundled import bundled_model
+from tests.cache.caches import decode
 from tests.models.check_directory import check_directory
 from tests.models.check_golden import F32, FORMS, N_PREFILL, decoder_of, golden_of, tokens_of
 from tests.models.check_kept import check_rewinds, check_texts
@@ -109,15 +110,6 @@ def check_script(name: str, decoder: Decoder, golden: Any, tolerance: float) -> 
     for row in range(4 if name in UNTIL_A_SHIFT else len(ours)):
         assert relative(ours[row], theirs[row]) < tolerance, f"row {row}"
     ctx.cache.check()
-
-
-def decode(ctx: Context, *rows: tuple[int, int, list[int]]) -> npt.NDArray[np.float32]:
-    """Logits of (token, position, sequences) in one batch."""
-    batch = Batch()
-    for token, pos, seqs in rows:
-        batch.add(token, pos, seqs, logits=True)
-    made: npt.NDArray[np.float32] = ctx.decode(batch)
-    return made
 
 
 def cut_and_shifted(ctx: Context, t: list[int]) -> Rows:
