@@ -271,8 +271,7 @@ def test_long_caches_shared_out_among_threads_are_the_reference(name: str) -> No
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["F16 keys and values", "five", "four", "rotated", "by channel, odd", "behind", "raw"],
+    "name", ["F16 keys and values", "five", "four", "rotated", "by channel, odd", "behind", "raw"]
 )
 @pytest.mark.parametrize("tokens", [7, 40])
 def test_a_long_piece_among_short_ones_is_shared_out(name: str, tokens: int) -> None:

@@ -35,8 +35,7 @@ def with_pictures(**changes: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{}, {"head_dim": 16, "num_hidden_layers": 3, "moe_intermediate_size": 48}],
+    "changes", [{}, {"head_dim": 16, "num_hidden_layers": 3, "moe_intermediate_size": 48}]
 )
 def test_logits_are_those_of_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
     check(write(with_pictures(**changes), tmp_path), tmp_path, whole=True)
