@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ def tokens(n: int, seed: int = 1) -> list[int]:
     return out
 
 
-def decode(ctx: Context, *rows: tuple[int, int, Iterable[int]]) -> npt.NDArray[np.float32]:
+def decode(ctx: Context, *rows: tuple[int, int, Sequence[int]]) -> npt.NDArray[np.float32]:
     """Logits of (token, position, sequences) in one batch."""
     batch = Batch()
     for token, pos, seqs in rows:

@@ -20,7 +20,6 @@ from aleator.generate import Batch, Context
 from aleator.models.decoder import Decoder
 from aleator.models.hub.bundled import bundled_model
 from tests.cache.caches import decode
-from tests.models.check_directory import check_directory
 from tests.models.check_golden import F32, FORMS, N_PREFILL, decoder_of, golden_of, tokens_of
 from tests.models.check_kept import check_rewinds, check_texts
 from tests.models.check_transformers import relative
@@ -230,4 +229,7 @@ def test_a_shift_is_refused(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fields", [{"model_type": "maincoder"}, PLM], ids=["maincoder", "plm"])
 def test_a_directory_gives_the_files_logits(fields: dict[str, Any], tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    from tests.models.check_directory import check_directory
+
     check_directory(fields["model_type"], tmp_path, **fields)
