@@ -99,8 +99,7 @@ def test_tokens_have_the_scores_that_transformers_gives_them(models: Models) -> 
 def test_an_end_below_the_best_beams_is_no_text(models: Models) -> None:
     """As its test of the beam scorer asks: an end token counts among the best ``num_beams`` children only."""
     _, ours = models
-    whole = found_by(ours, 200, 1)
-    order = [beam.tokens[0] for beam in whole]
+    order = [beam.tokens[0] for beam in found_by(ours, 200, 1)]
     for width in (1, 3):
         found = found_by(ours, width, 3, early_stopping=True, stop_token_ids=[order[width]])
         assert (order[width],) not in [beam.tokens for beam in found]

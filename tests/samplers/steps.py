@@ -90,10 +90,9 @@ def average_surprise(sampler: S.Sampler, row: Row) -> float:
     return float(np.mean(surprises[200:]))
 
 
-BOUNDS = ((3e-4, 1), (0.01, 1), (0.2, 7), (0.9, 3))
-
-
-def check_warper(warper: Any, cutoff: Any, bounds: Any = BOUNDS) -> None:
+def check_warper(
+    warper: Any, cutoff: Any, bounds: Any = ((3e-4, 1), (0.01, 1), (0.2, 7), (0.9, 3))
+) -> None:
     """``cutoff(bound, min_keep)`` keeps the tokens that transformers' class keeps with these."""
     import torch
 
