@@ -10,8 +10,7 @@ import secrets
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import quick_interpreter
@@ -127,15 +126,3 @@ def make_decoder(tmp_path_factory: pytest.TempPathFactory) -> MakeDecoder:
 def llama(make_decoder: MakeDecoder) -> Decoder:
     """The decoder of the model "llama"."""
     return make_decoder("llama")
-
-
-@pytest.fixture(scope="session")
-def golden_logits() -> Any:
-    """Arrays of tests/data/logits, which tools/golden_models.py made."""
-    import numpy as np
-
-    found: dict[str, Any] = {}
-    for path in sorted((Path(__file__).parent / "data" / "logits").glob("*.npz")):
-        with np.load(path) as arrays:
-            found |= dict(arrays)
-    return found

@@ -33,15 +33,9 @@ ELSEWHERE = {
 """Pages whose Python blocks do not run here."""
 
 NOT_RUN = (
-    "from openai import",
-    "from vllm import",
-    "anthropic",
-    "ollama",
-    "httpx",
-    "hf:ORG/NAME",
-    "torch.cuda",
-    "device=",
-)
+    "from openai import", "from vllm import", "anthropic", "ollama", "httpx", "hf:ORG/NAME",
+    "torch.cuda", "device=",
+)  # fmt: skip
 """What blocks of ```py have, that need a running server, a network or a GPU."""
 
 REFUSED = ("--lora-init-without-apply", "-cnv")

@@ -100,9 +100,7 @@ def test_what_is_listed_as_without_effect_is_still_there() -> None:
     assert all(len(why) > 10 for why in listed.values())
 
 
-def test_tests_that_run_the_line_are_tried_the_quick_ones_before_the_others(
-    tmp_path: Path,
-) -> None:
+def test_tests_that_run_the_line_are_tried_the_quick_ones_before_the_others(tmp_path: Path) -> None:
     file = tmp_path / "src" / "aleator" / "m.py"
     file.parent.mkdir(parents=True)
     file.write_text("def f():\n    return 1\nx = 2\n")

@@ -19,36 +19,13 @@ print(*sorted(name for name in sys.modules if name.partition(".")[0] != "numpy")
 sys.exit(code)
 """
 UNNEEDED = {
-    "torch",
-    "jinja2",
-    "rich",
-    "huggingface_hub",
-    "asyncio",
-    "difflib",
-    "sqlite3",
-    "tokenizers",
-    "email",
-    "fractions",
-    "hashlib",
-    "hmac",
-    "importlib.metadata",
-    "importlib.resources",
-    "llguidance",
-    "lzma",
-    "random",
-    "secrets",
-    "shutil",
-    "socket",
-    "zipfile",
-    "aleator.server",
-    "aleator.integrations",
-    "aleator.device.chain",
-    "aleator.engine.engine",
-    "aleator.models.adapter_files",
-    "aleator.models.directory",
-    "aleator.models.prequantised.directories",
-    "aleator.models.torch_decoder",
-}
+    "torch", "jinja2", "rich", "huggingface_hub", "asyncio", "difflib", "sqlite3", "tokenizers",
+    "email", "fractions", "hashlib", "hmac", "importlib.metadata", "importlib.resources", "llguidance",
+    "lzma", "random", "secrets", "shutil", "socket", "zipfile", "aleator.server",
+    "aleator.integrations", "aleator.device.chain", "aleator.engine.engine",
+    "aleator.models.adapter_files", "aleator.models.directory",
+    "aleator.models.prequantised.directories", "aleator.models.torch_decoder",
+}  # fmt: skip
 """Modules that cost milliseconds each, and are for commands, options and errors that most runs do without."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy.typing as npt
 
 from aleator._native import before_window, seen_cells
 from aleator.cache import Cache, Cells, KVCache, LayerShape
+from aleator.generate import Batch, Context
 
 F32: dict[str, Any] = {"type_k": "f32", "type_v": "f32"}
 SHAPES = [LayerShape(1, 8, 8), LayerShape(2, 4, 4)]
@@ -17,6 +19,15 @@ SHAPES = [LayerShape(1, 8, 8), LayerShape(2, 4, 4)]
 def tokens(n: int, seed: int = 1) -> list[int]:
     out: list[int] = np.random.default_rng(seed).integers(0, 64, n).tolist()
     return out
+
+
+def decode(ctx: Context, *rows: tuple[int, int, Sequence[int]]) -> npt.NDArray[np.float32]:
+    """Logits of (token, position, sequences) in one batch."""
+    batch = Batch()
+    for token, pos, seqs in rows:
+        batch.add(token, pos, seqs, logits=True)
+    made: npt.NDArray[np.float32] = ctx.decode(batch)
+    return made
 
 
 def small(n_cells: int = 32, **options: Any) -> KVCache:

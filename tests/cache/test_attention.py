@@ -20,6 +20,7 @@ from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
 from aleator.models.layers.attention import attend
+from tests.cache.caches import decode
 
 Row = tuple[int, int, Sequence[int]]
 BLOCKS = ("q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
@@ -40,13 +41,6 @@ def context(decoder: Decoder, native: bool, **options: Any) -> Context:
     if not native:
         decoder = build_decoder(decoder.weights, form="torch")
     return Context(decoder, **{"n_ctx": 96, "n_seq_max": 3, **options})
-
-
-def decode(ctx: Context, *rows: Row) -> Any:
-    batch = Batch()
-    for token, pos, seqs in rows:
-        batch.add(token, pos, seqs, logits=True)
-    return ctx.decode(batch)
 
 
 def apart(a: Any, b: Any) -> float:
@@ -178,10 +172,7 @@ def t24(causal: bool) -> tuple[Context, list[list[int]]]:
 
 @pytest.mark.parametrize(
     ("causal", "expected"),
-    [
-        (True, ("11010110", "11001001", "11010100")),
-        (False, ("11010110", "11001001", "11010110")),
-    ],
+    [(True, ("11010110", "11001001", "11010100")), (False, ("11010110", "11001001", "11010110"))],
 )
 def test_the_cells_a_query_sees(causal: bool, expected: tuple[str, ...]) -> None:
     _, seen = t24(causal)

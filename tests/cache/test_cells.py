@@ -1,4 +1,7 @@
-"""Bookkeeping of the cells; numbers marked [L] were observed in llama.cpp 0.5.0."""
+"""Which cells tokens get, what cells refuse, and what is seen of them; [L] was observed in llama.cpp 0.5.0.
+
+What their verbs do: test_cells_state_machine.py, and test_llama_scripts.py with llama.cpp's own answers.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ import numpy as np
 import pytest
 
 from aleator.cache import Cells
-from tests.cache.caches import mask
 
 
 def bits(cells: Cells, owners: Iterable[int]) -> list[int]:
@@ -48,15 +50,6 @@ def state(cells: Cells) -> tuple[bytes, bytes, bytes, int, int, int]:
 
 def span(cells: Cells, seq: int) -> tuple[int, int]:
     return cells.seq_pos_min(seq), cells.seq_pos_max(seq)
-
-
-def test_append_and_range() -> None:
-    cells = Cells(256, 4)
-    assert put(cells, range(6), 0) == [0, 1, 2, 3, 4, 5]
-    assert picture(cells).rstrip(".") == "000000"
-    assert (cells.used, cells.head, cells.top) == (6, 6, 6)
-    assert span(cells, 0) == (0, 5)
-    assert span(cells, 1) == (-1, -1)
 
 
 def test_ring_order_after_wrap() -> None:  # [L] study T2
@@ -106,130 +99,6 @@ def test_search_starts_over_when_head_is_far_ahead(n: int, expected: list[int]) 
     assert cells.find(n).tolist() == expected
 
 
-def test_share_and_diverge() -> None:  # [L] study T4
-    cells = Cells(16, 4)
-    put(cells, range(4), 0, 1)
-    put(cells, [4], 0)
-    put(cells, [4], 1)
-    assert picture(cells).rstrip(".") == "MMMM01"
-    assert cells.used == 6
-    visible = np.zeros((1, 6), dtype=np.bool_)
-    n = mask(cells, np.array([4], dtype=np.int32), np.array([1], dtype=np.int32), visible)
-    assert visible.tolist() == [[True, True, True, True, False, True]]
-    assert n == 5
-    cells.seq_rm(0, -1, -1)
-    assert picture(cells).rstrip(".") == "1111.1"
-    assert (cells.used, cells.head, span(cells, 0)) == (5, 4, (-1, -1))
-    assert put(cells, [0], 2) == [4]
-
-
-def test_add_moves_shared_cells_for_all() -> None:  # [L] study T5
-    cells = Cells(16, 4)
-    put(cells, range(4), 0, 1)
-    put(cells, [4], 0)
-    put(cells, [4], 1)
-    cells.seq_add(0, 2, -1, 10)
-    assert cells.positions[:6].tolist() == [0, 1, 12, 13, 14, 4]
-    assert (span(cells, 0), span(cells, 1), cells.head) == ((0, 14), (0, 13), 0)
-    cells.seq_add(0, 12, -1, -13)
-    assert cells.positions[:6].tolist() == [0, 1, -1, 0, 1, 4]
-    assert cells.shifts[:6].tolist() == [0, 0, 0, -3, -3, 0]
-    assert (span(cells, 0), span(cells, 1)) == ((0, 1), (0, 4))
-    assert (cells.head, cells.used) == (2, 5)
-    cells.check()
-
-
-def test_remove_for_everybody() -> None:  # [L] study T6
-    cells = Cells(16, 4)
-    put(cells, range(6), 0, 1)
-    cells.seq_rm(-1, 2, 4)
-    assert picture(cells).rstrip(".") == "MM..MM"
-    assert span(cells, 0) == span(cells, 1) == (0, 5)
-    assert put(cells, [6, 7], 0) == [2, 3]
-    assert picture(cells).rstrip(".") == "MM00MM"
-    assert cells.head == 4
-
-
-def test_ranges() -> None:  # [L] study T7
-    cells = Cells(16, 4)
-    put(cells, range(8), 0)
-    before = state(cells)
-    cells.seq_rm(0, 5, 3)
-    cells.seq_rm(0, 3, 3)
-    cells.seq_cp(0, 0)
-    cells.seq_add(0, 3, 3, 1)
-    assert state(cells) == before
-    cells.seq_add(0, 5, 3, 1)
-    assert (cells.head, span(cells, 0)) == (0, (0, 7))
-    cells.seq_rm(0, -5, 3)
-    assert span(cells, 0) == (3, 7)
-    cells.seq_rm(0, 6, -1)
-    assert span(cells, 0) == (3, 5)
-    cells.seq_cp(0, 1, 4, -1)
-    assert span(cells, 1) == (4, 5)
-    assert cells.owners[3:6, 0].tolist() == [1, 3, 3]
-    cells.seq_rm(-1, -1, -1)
-    assert (span(cells, 0), span(cells, 1), cells.used) == ((-1, -1), (-1, -1), 0)
-
-
-def test_keep() -> None:
-    cells = Cells(16, 4)
-    put(cells, range(2), 0)
-    put(cells, range(2), 1)
-    put(cells, [2], 0, 1)
-    cells.seq_keep(1)
-    assert picture(cells).rstrip(".") == "..111"
-    assert (cells.head, cells.used, span(cells, 0), span(cells, 1)) == (0, 3, (-1, -1), (0, 2))
-
-
-def test_context_shift() -> None:  # [L] study T11
-    cells = Cells(256, 1)
-    put(cells, range(256), 0)
-    cells.seq_rm(0, 4, 130)
-    cells.seq_add(0, 130, -1, -126)
-    assert span(cells, 0) == (0, 129)
-    assert set(cells.shifts[130:].tolist()) == {-126}
-    assert not cells.shifts[:130].any()
-    assert cells.head == 0
-    assert put(cells, [130], 0) == [4]
-    order = cells.positions[cells.positions >= 0].tolist()
-    assert order == [0, 1, 2, 3, 130, *range(4, 130)]
-    assert cells.used == 131
-
-
-def test_divide_shifts_towards_the_new_position() -> (
-    None
-):  # study T12; llama.cpp has the sign wrong
-    cells = Cells(16, 1)
-    put(cells, range(8), 0)
-    cells.seq_div(0, 0, -1, 2)
-    assert cells.positions[:8].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert cells.shifts[:8].tolist() == [0, -1, -1, -2, -2, -3, -3, -4]
-    assert cells.shifted().tolist() == [1, 2, 3, 4, 5, 6, 7]
-
-
-def test_self_extend() -> None:  # [L] positions, study T12: group 2, width 4, 8 tokens
-    cells = Cells(16, 1)
-    put(cells, range(8), 0)
-    cells.seq_add(0, 0, 8, 0)
-    cells.seq_div(0, 0, 4, 2)
-    cells.seq_add(0, 4, 8, -2)
-    assert cells.positions[:8].tolist() == [0, 0, 1, 1, 2, 3, 4, 5]
-    cells.seq_add(0, 2, 6, 2)
-    cells.seq_div(0, 4, 8, 2)
-    cells.seq_add(0, 8, 8, -4)
-    assert cells.positions[:8].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
-
-
-def test_shift_there_and_back_leaves_nothing_to_do() -> None:
-    cells = Cells(16, 1)
-    put(cells, range(4), 0)
-    cells.seq_add(0, 0, -1, 3)
-    assert cells.has_shift
-    cells.seq_add(0, 0, -1, -3)
-    assert not cells.has_shift
-
-
 @pytest.mark.parametrize("bad", [-1, 2, 100, -2])
 def test_ids_out_of_range(bad: int) -> None:
     cells = Cells(16, 2)
@@ -272,50 +141,6 @@ def test_impossible_changes_change_nothing() -> None:
     assert state(cells) == before
 
 
-def random_change(cells: Cells, rng: np.random.Generator) -> None:
-    n_seq = cells.n_seq_max
-    a, b = (int(x) for x in rng.integers(0, n_seq, 2))
-    p0, p1 = (int(x) for x in rng.integers(-1, 20, 2))
-    kind = rng.integers(0, 9)
-    if kind < 3:
-        n = int(rng.integers(1, 6))
-        if n <= cells.size - cells.used:
-            start = cells.seq_pos_max(a) + 1
-            put(cells, range(start, start + n), *{a, b})
-    elif kind == 3:
-        cells.seq_rm(a if p0 % 3 else -1, p0, p1)
-    elif kind == 4:
-        cells.seq_cp(a, b, p0, p1)
-    elif kind == 5:
-        cells.seq_add(a, p0, p1, int(rng.integers(-6, 7)))
-    elif kind == 6:
-        cells.seq_div(a, p0, p1, int(rng.integers(1, 4)))
-    elif kind == 7 and p0 < 4:
-        cells.seq_keep(a)
-    elif kind == 8:
-        cells.clear_shifts() if p0 > 3 else cells.clear()
-
-
-@pytest.mark.parametrize("n_seq_max", [3, 64, 130])
-def test_rollback_restores_everything(n_seq_max: int) -> None:
-    rng = np.random.default_rng(n_seq_max)
-    cells = Cells(40, n_seq_max)
-    for _ in range(300):
-        before = state(cells)
-        spans = [span(cells, s) for s in range(n_seq_max)]
-        cells.begin()
-        for _ in range(int(rng.integers(0, 5))):
-            random_change(cells, rng)
-        cells.check()
-        if rng.integers(0, 2):
-            cells.rollback()
-            assert state(cells) == before
-            assert [span(cells, s) for s in range(n_seq_max)] == spans
-        else:
-            cells.commit()
-        cells.check()
-
-
 def test_rollback_works_after_commit_and_only_once() -> None:
     cells = Cells(8, 1)
     put(cells, range(2), 0)
@@ -348,9 +173,6 @@ def test_cells_that_held_something_else() -> None:
     assert cells.used_before(every).tolist() == [1, 2]
     cells.commit()
     assert cells.used_before(every).tolist() == []
-
-
-"""Owners (M: 0 and 1) and positions of eight cells."""
 
 
 def test_shifts_as_far_as_they_go() -> None:

@@ -5,40 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from aleator.cache import Cells
 from tests.cache.caches import mask
-from tests.cache.test_cells import bits, random_change
-
-
-def brute_mask(
-    cells: Cells, positions: npt.NDArray[np.int32], seqs: npt.NDArray[np.int32]
-) -> list[list[bool]]:
-    return [
-        [
-            bool(cells.owners[j, s // 64] >> np.uint64(s % 64) & np.uint64(1))
-            and 0 <= cells.positions[j] <= p
-            for j in range(cells.size)
-        ]
-        for p, s in zip(positions.tolist(), seqs.tolist(), strict=True)
-    ]
-
-
-def test_mask_against_a_double_loop() -> None:
-    rng = np.random.default_rng(5)
-    for n_seq_max in (2, 70):
-        cells = Cells(24, n_seq_max)
-        for _ in range(60):
-            random_change(cells, rng)
-            positions = rng.integers(0, 12, 3).astype(np.int32)
-            seqs = rng.integers(0, n_seq_max, 3).astype(np.int32)
-            visible = np.ones((3, 24), dtype=np.bool_)
-            n = mask(cells, positions, seqs, visible)
-            assert visible.tolist() == brute_mask(cells, positions, seqs)
-            assert n == visible.sum()
-
+from tests.cache.test_cells import bits
 
 T24 = ["MM.01001", (0, 1, -1, 2, 2, 3, 4, 3)]
 

@@ -117,15 +117,10 @@ def test_values_of_other_types_in_the_index_raise_nothing(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "change",
     [
-        "key = 7",
-        "key = 2 << 60",
-        "size = 'y'",
-        "size = size + 1",
-        "used = x'00'",
-        "made = 'then'",
+        "key = 7", "key = 2 << 60", "size = 'y'", "size = size + 1", "used = x'00'", "made = 'then'",
         "parent = NULL",
     ],
-)
+)  # fmt: skip
 def test_a_start_with_an_unsound_index_begins_anew(change: str, tmp_path: Path) -> None:
     store = DiskStore(tmp_path, 10**6)
     key = put(store, 1)

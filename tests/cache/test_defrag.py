@@ -5,10 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aleator.core.errors import (
-    Aborted,
-    ParameterError,
-)
+from aleator.core.errors import Aborted, ParameterError
 from aleator.generate import Batch, Context
 from aleator.models.decoder import Decoder
 from tests.cache.caches import F32, fill, small, snapshot, tokens

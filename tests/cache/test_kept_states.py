@@ -246,8 +246,7 @@ def test_a_cache_with_states_and_prefixes_is_freed_at_once(request: pytest.Fixtu
 
 
 @pytest.mark.parametrize(
-    ("length", "spacing"),
-    [(4, 4), (131, 4), (132, 8), (263, 8), (264, 16), (527, 16)],
+    ("length", "spacing"), [(4, 4), (131, 4), (132, 8), (263, 8), (264, 16), (527, 16)]
 )
 def test_the_spacing_doubles_at_33_states(length: int, spacing: int) -> None:
     cache = bare(1000)

@@ -234,16 +234,11 @@ def test_memory_that_is_just_enough(less: int, monkeypatch: pytest.MonkeyPatch) 
     ("options", "picture", "n", "why"),
     [
         ({}, "000000", 3, "has 2 free cells and the batch needs 3"),
-        (
-            {"compat": "llama-2024"},
-            "00.0000.",
-            2,
-            "has 2 free cells, but not 2 in a row: defrag() it",
-        ),
+        ({"compat": "llama-2024"}, "00.0000.", 2, "has 2 free cells, but not 2 in a row: defrag() it"),
         ({"compat": "llama-2024"}, "00.0000.", 3, "has 2 free cells and the batch needs 3"),
         ({"policy": "streams"}, "00", 3, "has 6 free cells, but not 3 in the share that each"),
     ],
-)
+)  # fmt: skip
 def test_why_there_are_no_cells(options: dict[str, Any], picture: str, n: int, why: str) -> None:
     cache = small(8, **options)
     fill(cache, picture)

@@ -9,13 +9,7 @@ import pytest
 
 from aleator import _native
 from aleator.cache.prefix_index import PrefixConfig
-from aleator.core.errors import (
-    Aborted,
-    CacheError,
-    CacheFull,
-    InvalidBatch,
-    ParameterError,
-)
+from aleator.core.errors import Aborted, CacheError, CacheFull, InvalidBatch, ParameterError
 from aleator.generate import Batch, Context
 from aleator.models.decoder import Decoder
 from tests.cache.caches import F32, fill, small, snapshot, tokens
@@ -103,10 +97,7 @@ def test_return_codes() -> None:
 
 @pytest.mark.parametrize(
     ("rows", "index"),
-    [
-        ([([0, 1, 2], 0), ([0, 1], 1), ([1, 2], 1)], 2),
-        ([([0, 1], 0), ([1, 2], 1)], 1),
-    ],
+    [([([0, 1, 2], 0), ([0, 1], 1), ([1, 2], 1)], 2), ([([0, 1], 0), ([1, 2], 1)], 1)],
 )
 def test_partly_shared_tokens(rows: list[tuple[list[int], int]], index: int) -> None:  # T17
     cache = small()
@@ -402,13 +393,9 @@ OVERWRITING: dict[str, Any] = {
     "zeroed": lambda ctx: ctx.cache.clear(),
     "moved below 0": lambda ctx: ctx.cache.seq_add(0, 0, -1, -5),
     "moved together": lambda ctx: (ctx.cache.seq_rm(0, 0, 5), ctx.cache.defrag()),
-    "copied apart": lambda ctx: (
-        ctx.cache.seq_rm(0, 0, 6),
-        ctx.cache.seq_cp(0, 1),
-        ctx.cache.unshare(1),
-    ),
+    "copied apart": lambda ctx: (ctx.cache.seq_rm(0, 0, 6), ctx.cache.seq_cp(0, 1), ctx.cache.unshare(1)),
     "read from a state": lambda ctx: ctx.cache.state_read(ctx.cache.state_write(2), 0),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", OVERWRITING)

@@ -21,7 +21,7 @@ GEMMA3 = replace(
 )
 MAMBA = replace(SPECS["mamba"], n_embd=16, d_state=4, d_conv=3, dt_rank=2)
 TEXT = [int(t) for t in np.random.default_rng(7).integers(0, 64, 304)]
-TOLERANCE = 1e-4  # of the range; see tests/models/test_gemma3.py
+TOLERANCE = 1e-4  # of the range; see tests/models/test_golden.py
 
 
 def context(folder: Path, spec: Spec) -> Any:

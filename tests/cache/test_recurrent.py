@@ -17,13 +17,7 @@ from make_models import SPECS, write_model
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.prefix_index import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache, RecurrentShape
-from aleator.core.errors import (
-    CannotRewind,
-    CannotShift,
-    Corrupt,
-    InvalidBatch,
-    ParameterError,
-)
+from aleator.core.errors import CannotRewind, CannotShift, Corrupt, InvalidBatch, ParameterError
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder

@@ -12,9 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from aleator.cache.prefix_index import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache, RecurrentShape
-from aleator.core.errors import (
-    CannotRewind,
-)
+from aleator.core.errors import CannotRewind
 from tests.cache.test_hybrid import hashed
 
 

@@ -13,9 +13,7 @@ from make_models import SPECS, write_model
 from aleator.cache.batches import Cuts
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.recurrent import RecurrentCache, RecurrentShape
-from aleator.core.errors import (
-    ParameterError,
-)
+from aleator.core.errors import ParameterError
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from tests.cache.test_recurrent import TEXT

@@ -13,6 +13,7 @@ from aleator.cache.sequence import Sequence
 from aleator.core.errors import CacheError, CacheFull, CannotRewind, CannotShift, ParameterError
 from aleator.generate import Batch, Context
 from aleator.models.decoder import Decoder
+from tests.cache.caches import tokens
 
 F32: dict[str, Any] = {"type_k": "f32", "type_v": "f32"}
 
@@ -26,11 +27,6 @@ def decoder(make_decoder: Any) -> Decoder:
 @pytest.fixture
 def ctx(decoder: Decoder) -> Context:
     return Context(decoder, n_ctx=64, n_seq_max=4, **F32)
-
-
-def tokens(n: int, seed: int = 1) -> list[int]:
-    out: list[int] = np.random.default_rng(seed).integers(0, 64, n).tolist()
-    return out
 
 
 def fresh(decoder: Decoder, text: list[int]) -> Any:
@@ -251,10 +247,6 @@ def test_without_rotation() -> None:
     cache = KVCache([LayerShape(1, 8, 8)], 16, n_seq_max=2)
     s = cache.sequence()
     assert isinstance(s, Sequence)
-    for call in (
-        lambda: s.shift(0, 4, 1),
-        lambda: s.divide(0, 4, 2),
-        lambda: s.slide(),
-    ):
+    for call in (lambda: s.shift(0, 4, 1), lambda: s.divide(0, 4, 2), lambda: s.slide()):
         with pytest.raises(CannotShift):
             call()

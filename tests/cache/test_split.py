@@ -27,18 +27,13 @@ def lengths(*per_sequence: int) -> list[tuple[int, ...]]:
         ((5,), 4, {"rule": "equal", "keep_tail": 2}, [[0, 1, 2], [3, 4]]),
         ((6,), 4, {"rule": "equal", "keep_tail": 2}, [[0, 1, 2, 3], [4, 5]]),
         ((3, 4), 6, {"rule": "equal", "keep_tail": 2}, [[0, 1, 2], [3, 4, 5, 6]]),
-        (
-            (6, 6),
-            8,
-            {"rule": "equal", "keep_tail": 2},
-            [[*range(4), *range(6, 10)], [4, 5, 10, 11]],
-        ),
+        ((6, 6), 8, {"rule": "equal", "keep_tail": 2}, [[*range(4), *range(6, 10)], [4, 5, 10, 11]]),
         ((4, 4), 4, {"rule": "equal", "keep_tail": 3}, [[0, 1, 2, 3], [4, 5, 6, 7]]),
         ((3, 3, 3), 2, {"rule": "equal"}, [[0, 3], [1, 4], [2, 5], [6, 7], [8]]),
         ((2, 1), 4, {"rule": "sequence"}, [[0, 1], [2]]),
         ((3, 1), 2, {"rule": "sequence"}, [[0, 1], [2], [3]]),
     ],
-)
+)  # fmt: skip
 def test_table(
     lens: tuple[int, ...], n_ubatch: int, options: dict[str, Any], expected: list[list[int]]
 ) -> None:

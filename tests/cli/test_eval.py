@@ -101,20 +101,14 @@ def test_ctrl_c_leaves_what_is_done(aleator: Command, monkeypatch: pytest.Monkey
         ([*FEW, "--setting", "mine=--top-k 3 --log-disable"], "--log-disable"),
         ([*FEW, "--setting", "--help"], "give NAME=OPTIONS"),
         ([*FEW, "--setting", "mine=--temp 0.5"], "leave its temperature out: those of --temps are"),
-        (
-            [*FEW, "--setting", "mine=--seed 5"],
-            "leave its seed out: the seed of a text is its number",
-        ),
-        (
-            [*FEW, "--setting", "mine=--mirostat 2 --draw gumbel"],
-            "draw='gumbel' would have no effect",
-        ),
+        ([*FEW, "--setting", "mine=--seed 5"], "leave its seed out: the seed of a text is its number"),
+        ([*FEW, "--setting", "mine=--mirostat 2 --draw gumbel"], "draw='gumbel' would have no effect"),
         ([*FEW, "--setting", "p-less=--top-k 5"], "two settings have that name"),
         ([*FEW, "--svg", "."], ".: give a file's name in a folder that exists"),
         ([*FEW, "--html", "/no/such/page.html"], "/no/such/page.html: give a file's name in a"),
         ([*FEW, "--temps", "-1"], "temperature=-1"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_told(aleator: Command, words: list[str], message: str) -> None:
     result = aleator(*words)
     assert (result.code, result.out) == (2, "")

@@ -188,12 +188,7 @@ def test_a_full_context_is_explained(aleator: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "stdin", "code", "message"),
     [
-        (
-            ["-p", "x", "--temp", "inf"],
-            b"",
-            2,
-            r"temperature=inf is out of range: give a number in",
-        ),
+        (["-p", "x", "--temp", "inf"], b"", 2, r"temperature=inf is out of range: give a number in"),
         (["-p", "x", "--top-k", "many"], b"", 2, "top_k='many' is not a whole number"),
         (["-p", "x", "--seed", "1.5"], b"", 2, "seed='1.5' is not a whole number"),
         (["-p", "x", "--tmp", "1"], b"", 2, "unknown option --tmp; did you mean --temp"),
@@ -211,7 +206,7 @@ def test_a_full_context_is_explained(aleator: Command) -> None:
         ([], b"ab\xffc", 2, "standard input is not valid UTF-8: byte 0xff at offset 2"),
         ([], b"ab\xc3", 2, "standard input is not valid UTF-8: byte 0xc3 at offset 2"),
     ],
-)
+)  # fmt: skip
 def test_bad_input(
     aleator: Command, words: list[str], stdin: bytes, code: int, message: str
 ) -> None:

@@ -50,14 +50,9 @@ def test_nothing_is_slow(root: Path) -> None:
             "memory",
             "swapped out",
         ),
-        (
-            "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
-            "powersave\n",
-            "frequency",
-            "governor",
-        ),
+        ("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n", "frequency", "governor"),
     ],
-)
+)  # fmt: skip
 def test_files_of_the_system(root: Path, name: str, text: str, title: str, finding: str) -> None:
     write(root, name, text)
     [(found, what)] = doctor.slow_settings()

@@ -110,19 +110,18 @@ def test_a_program_that_calls_a_command_keeps_its_garbage_as_it_likes(aleator: C
         gc.enable()
 
 
-def test_version_and_help_load_little() -> None:
+@pytest.mark.parametrize(
+    ("calls", "packages"),
+    [
+        ("main(['--version']); main(['--help'])", ["torch", "numpy", "rich", "tokenizers"]),
+        ("main(['generate', '--help'])", ["torch", "rich", "tokenizers"]),
+    ],
+    ids=["version and help", "help of generate"],
+)
+def test_help_loads_little(calls: str, packages: list[str]) -> None:
     program = (
-        "import sys; from aleator.cli import main; main(['--version']); main(['--help']);"
-        "sys.exit(str({'torch', 'numpy', 'rich', 'tokenizers'} & set(sys.modules) or 0))"
-    )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert run.stderr == "0\n"
-
-
-def test_help_of_generate_loads_no_torch() -> None:
-    program = (
-        "import sys; from aleator.cli import main; main(['generate', '--help']);"
-        "sys.exit(str({'torch', 'rich', 'tokenizers'} & set(sys.modules) or 0))"
+        f"import sys; from aleator.cli import main; {calls};"
+        f"sys.exit(str(set({packages}) & set(sys.modules) or 0))"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert run.stderr == "0\n"

@@ -97,19 +97,13 @@ def test_the_help_names_the_default_of_this_command(aleator: Command) -> None:
         (["detect"], "write: aleator watermark detect FILE"),
         (["find", "x"], "write: aleator watermark detect FILE"),
         (["detect", "-"], "a watermark needs a key: give watermark_key_file, or set"),
-        (
-            ["detect", "-", "--watermark-key-file", "no such file"],
-            "the file cannot be read (No such",
-        ),
-        (
-            ["detect", "-", "--watermark-key-file", os.devnull],
-            "the key has 0 bytes: give 16 to 4096",
-        ),
+        (["detect", "-", "--watermark-key-file", "no such file"], "the file cannot be read (No such"),
+        (["detect", "-", "--watermark-key-file", os.devnull], "the key has 0 bytes: give 16 to 4096"),
         (["detect", "-", *FLAG, "--watermark-ngram", "17"], "watermark_ngram=17 is out of range"),
         (["detect", "-", *FLAG, "--draw", "gumbel"], "draw='gumbel' leaves no watermark"),
         (["detect", "-", *FLAG, "--ids"], "not a JSON list of token ids"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_told(aleator: Command, words: list[str], message: str) -> None:
     result = aleator("watermark", *words, stdin=b"ROMEO:")
     assert (result.code, result.out) == (2, "")

@@ -8,11 +8,7 @@ from typing import Any
 
 import pytest
 
-from aleator.core.large_pages import (
-    LARGE_PAGE,
-    append_in_large_pages,
-    zeros_in_large_pages,
-)
+from aleator.core.large_pages import LARGE_PAGE, append_in_large_pages, zeros_in_large_pages
 
 
 @pytest.mark.parametrize("size", [0, 1, LARGE_PAGE - 1, LARGE_PAGE, LARGE_PAGE + 1, 3 * LARGE_PAGE])

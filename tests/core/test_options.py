@@ -27,12 +27,7 @@ from aleator.core.options import (
 from aleator.engine.options import EngineOptions, SubmitOptions
 from aleator.generate import Context
 from aleator.generate.beam_options import BeamOptions
-from aleator.generate.options import (
-    THREADS_PER_CORE,
-    ContextOptions,
-    GenerateOptions,
-    ModelOptions,
-)
+from aleator.generate.options import THREADS_PER_CORE, ContextOptions, GenerateOptions, ModelOptions
 from aleator.samplers.params import ALL
 from aleator.server.options import ServerOptions
 

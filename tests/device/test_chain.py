@@ -20,21 +20,27 @@ from tests.device.inside import inside
 from tests.device.templates import KERNELS, TEMPLATE
 
 
+def compare(
+    samplers: list[Any], batch: int, n_vocab: int, families: Any = FAMILIES, kernels: str = "triton"
+) -> dict[str, int]:
+    """Every family as one step of a batch; returns the paths that rows took."""
+    device = DeviceChain(samplers, batch, n_vocab, max_tokens=64, kernels=kernels)
+    chains = [SamplerChain(samplers, seed=100 + row, completion=row) for row in range(batch)]
+    for row, chain in enumerate(chains):
+        for token in (3, 5, 3, row):
+            chain.accept(token)
+        device.set_row(row, chain)
+    for family in families:
+        z = rows_of(family, batch, n_vocab)
+        tokens = device.sample(torch.from_numpy(z)).tolist()
+        assert tokens == expected(chains, z), (n_vocab, family)
+    return device.paths()
+
+
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_tokens_are_the_host_s(name: str) -> None:
-    batch = 6
     for n_vocab in (21, 333):
-        samplers = SAMPLERS[name]
-        device = DeviceChain(samplers, batch, n_vocab, max_tokens=64, kernels="torch")
-        chains = [SamplerChain(samplers, seed=100 + row, completion=row) for row in range(batch)]
-        for row, chain in enumerate(chains):
-            for token in (3, 5, 3, row):
-                chain.accept(token)
-            device.set_row(row, chain)
-        for family in FAMILIES:
-            z = rows_of(family, batch, n_vocab)
-            tokens = device.sample(torch.from_numpy(z)).tolist()
-            assert tokens == expected(chains, z), (name, n_vocab, family)
+        compare(SAMPLERS[name], 6, n_vocab, kernels="torch")
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
@@ -218,31 +224,13 @@ def edit_and_compare(kernels: str, seed: int, steps: int) -> None:
         assert device.sample(torch.from_numpy(z)).tolist() == expected(chains[:batch], z), step
 
 
-@pytest.mark.parametrize("kernels", KERNELS)
-def test_rows_with_different_chains_come_go_and_move(kernels: str) -> None:
-    edit_and_compare(kernels, seed=1, steps=60)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "mirostat",
-        "mirostat_v2",
-        "adaptive_p",
-        "adaptive_p_off",
-        "dry",
-        "dry_breakers",
-        "min_tokens",
-        "bad_words",
-        "no_repeat_ngram",
-    ],
-)
-def test_state_rolls_back(name: str) -> None:
-    chain = SamplerChain(SAMPLERS[name], seed=4)
-    device = DeviceChain(SAMPLERS[name], 1, 200, kernels="torch")
+def compare_rollbacks(samplers: list[Any], kernels: str, n_vocab: int, steps: int) -> None:
+    """A row that goes back two tokens now and then, and is given one that was not drawn."""
+    chain = SamplerChain(samplers, seed=4)
+    device = DeviceChain(samplers, 1, n_vocab, kernels=kernels)
     device.set_row(0, chain)
-    z = rows_of("normal", 16, 200)
-    for step in range(16):
+    z = rows_of("normal", steps, n_vocab)
+    for step in range(steps):
         row = z[step : step + 1]
         assert device.sample(torch.from_numpy(row)).tolist() == [chain.sample(row[0])]
         if step % 7 == 3:
@@ -251,6 +239,22 @@ def test_state_rolls_back(name: str) -> None:
         if step % 5 == 4:
             chain.accept(9, generated=True)
             device.accept(0, 9, generated=True)
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_rows_with_different_chains_come_go_and_move(kernels: str) -> None:
+    edit_and_compare(kernels, seed=1, steps=60)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mirostat", "mirostat_v2", "adaptive_p", "adaptive_p_off", "dry", "dry_breakers", "min_tokens",
+        "bad_words", "no_repeat_ngram",
+    ],
+)  # fmt: skip
+def test_state_rolls_back(name: str) -> None:
+    compare_rollbacks(SAMPLERS[name], "torch", 200, 16)
 
 
 def test_a_minimum_counts_from_where_the_text_began() -> None:

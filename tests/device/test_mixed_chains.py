@@ -182,18 +182,13 @@ class Meek:
 
 
 TAILS: dict[str, list[Any]] = {
-    "dry": [
-        S.Temperature(temperature=0.7),
-        S.TopK(top_k=30),
-        UNBOUNDED,
-        S.Dist(),
-    ],
+    "dry": [S.Temperature(temperature=0.7), S.TopK(top_k=30), UNBOUNDED, S.Dist()],
     "adaptive_p": [S.TopA(top_a=0.01), S.AdaptiveP(adaptive_target=0.3)],
     "mirostat": [S.TopK(top_k=50), S.TopA(top_a=0.01), S.Mirostat(mirostat_tau=2.0)],
     "user": [S.XTC(xtc_probability=0.5, xtc_threshold=0.05), Meek(), S.Dist()],
     "both": [S.TopK(top_k=40), Halve(), Meek(), S.TopA(top_a=0.1), S.Dist()],
     "full": [S.Softmax(), S.TailFree(tfs_z=0.95), S.TopP(top_p=0.8, mass="full"), S.Dist()],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", TAILS)

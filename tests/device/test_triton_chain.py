@@ -297,12 +297,7 @@ def test_no_spills_elsewhere() -> None:
         built(triton_past, "look_back", 8, LOOKING, KINDS=(0, 1, 2, 3)),
     ):
         assert spills(code) == 0
-    types = {
-        **types_of([], "bf16"),
-        "logprobs": "*fp64",
-        "top_logprobs": "*fp64",
-        "n": "i32",
-    }
+    types = {**types_of([], "bf16"), "logprobs": "*fp64", "top_logprobs": "*fp64", "n": "i32"}
     for kernel, warps, constants in (
         ("exp_sums", 4, {"TILES": 8}),
         ("describe", 8, {"TOP": True, "SIZE": 32, "CAP": 2048, "BLOCK_G": 128}),

@@ -44,7 +44,9 @@ from aleator.samplers.chain import SamplerChain
 from tests.device.inside import inside
 from tests.device.templates import TEMPLATE
 from tests.device.test_chain import (
+    compare,
     compare_long_histories,
+    compare_rollbacks,
     compare_watermarks,
     edit_and_compare,
     random_chain,
@@ -61,23 +63,6 @@ def _quiet() -> Iterator[None]:
     with warnings.catch_warnings():  # NumPy's, of lanes that are masked out and tiles of NaN
         warnings.simplefilter("ignore", RuntimeWarning)
         yield
-
-
-def compare(
-    samplers: list[Any], batch: int, n_vocab: int, families: Any = FAMILIES
-) -> dict[str, int]:
-    """Every family as one step of a batch; returns the paths that rows took."""
-    device = DeviceChain(samplers, batch, n_vocab, max_tokens=64, kernels="triton")
-    chains = [SamplerChain(samplers, seed=100 + row, completion=row) for row in range(batch)]
-    for row, chain in enumerate(chains):
-        for token in (3, 5, 3, row):
-            chain.accept(token)
-        device.set_row(row, chain)
-    for family in families:
-        z = rows_of(family, batch, n_vocab)
-        tokens = device.sample(torch.from_numpy(z)).tolist()
-        assert tokens == expected(chains, z), (n_vocab, family)
-    return device.paths()
 
 
 # The others are left to PyTorch, or stand in CHAINS.
@@ -291,20 +276,7 @@ def test_a_temperature_that_is_too_small_leaves_adaptive_p_nothing() -> None:
     ids=lambda sampler: sampler.name,
 )
 def test_states_roll_back(last: Any) -> None:
-    samplers = [S.TopK(top_k=12), last]
-    chain = SamplerChain(samplers, seed=4)
-    device = DeviceChain(samplers, 1, 60, kernels="triton")
-    device.set_row(0, chain)
-    z = rows_of("normal", 7, 60)
-    for step in range(7):
-        row = z[step : step + 1]
-        assert device.sample(torch.from_numpy(row)).tolist() == [chain.sample(row[0])]
-        if step == 5:
-            chain.rollback(2)
-            device.rollback(0, 2)
-        if step % 5 == 4:
-            chain.accept(9, generated=True)
-            device.accept(0, 9, generated=True)
+    compare_rollbacks([S.TopK(top_k=12), last], "triton", 60, 7)
 
 
 @pytest.mark.parametrize("samplers", [[K, DRAW], [DRAW], [MASK, K, DRAW]])
@@ -344,10 +316,7 @@ def test_a_tail_runs_on_the_host() -> None:
 
 def test_the_plan_says_what_computes_a_row() -> None:
     device = DeviceChain([S.TopK(top_k=9), S.Dist()], 1, 60, kernels="triton")
-    assert str(device.plan()).splitlines()[:2] == [
-        "device (cpu): top_k -> dist",
-        "kernels: Triton",
-    ]
+    assert str(device.plan()).splitlines()[:2] == ["device (cpu): top_k -> dist", "kernels: Triton"]
     chain = SamplerChain(
         [
             S.DRY(dry_multiplier=0.8, dry_sequence_breakers=(), dry_penalty_last_n=64),

@@ -141,10 +141,7 @@ def test_a_constraint_that_fails_at_the_end_is_one_requests_own(
 
 @pytest.mark.parametrize("what", ["seq_rm", "admit"])
 def test_an_error_that_stays_closes_the_engine(
-    model: aleator.LanguageModel,
-    engine: aleator.Engine,
-    monkeypatch: pytest.MonkeyPatch,
-    what: str,
+    model: aleator.LanguageModel, engine: aleator.Engine, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     def broken(*given: Any) -> Any:
         raise RuntimeError("the device is gone")

@@ -12,13 +12,7 @@ from attacks.fields import ODD
 
 from aleator import Engine, LanguageModel, SamplingParams, load
 from aleator.core.errors import AleatorError, FileFormatError, ParameterError
-from aleator.engine.replay import (
-    Made,
-    Record,
-    differences,
-    hash_of_tokens,
-    make_again,
-)
+from aleator.engine.replay import Made, Record, differences, hash_of_tokens, make_again
 from aleator.generate.generation import Generation, reader_of
 from aleator.samplers import Grammar
 from aleator.samplers.as_json import params_as_json, params_from_json

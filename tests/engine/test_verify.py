@@ -45,15 +45,10 @@ def made_of(record: Record) -> Made:
         {"stop": ["\n\n"]},
         {"banned_strings": ["the", "an"]},
         {"guidance_scale": 1.5, "negative_prompt": "JULIET:"},
-        {
-            "negative_prompt": PROMPT * 3,
-            "guidance_scale": 1.2,
-            "max_tokens": None,
-            "stop": ["\n\n"],
-        },
+        {"negative_prompt": PROMPT * 3, "guidance_scale": 1.2, "max_tokens": None, "stop": ["\n\n"]},
         {"temperature": 0},
     ],
-)
+)  # fmt: skip
 def test_texts_are_verified_and_an_altered_token_is_named(
     model: LanguageModel, options: dict[str, Any]
 ) -> None:

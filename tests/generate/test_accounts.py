@@ -69,12 +69,7 @@ class Watch:
     def account(self) -> list[Any]:
         sizes = Counter(len(tokens) for tokens, *_ in self.batches)
         verbs = Counter(name for name, *_ in self.asked)
-        return [
-            str(sorted(sizes.items())),
-            digest(self.batches),
-            dict(verbs),
-            digest(self.asked),
-        ]
+        return [str(sorted(sizes.items())), digest(self.batches), dict(verbs), digest(self.asked)]
 
 
 def batches(model: aleator.LanguageModel, **options: Any) -> Texts:
@@ -142,9 +137,7 @@ CASES: dict[str, Callable[..., Texts]] = {
     "schema, one by one": one(json_schema=PERSON, max_tokens=60, jump_forward=False),
     "schema, short": one(json_schema=PERSON, max_tokens=25),
     "ngram": several(REPEATING, spec_type="ngram", temperature=0.2),
-    "ngram, shifts": one(
-        REPEATING, spec_type="ngram", temperature=0.2, max_tokens=80, context_shift=True
-    ),
+    "ngram, shifts": one(REPEATING, spec_type="ngram", temperature=0.2, max_tokens=80, context_shift=True),
     "ngram, grammar": one(REPEATING, spec_type="ngram", grammar=DIALOGUE),
     "ngram, guidance": one(REPEATING, spec_type="ngram", guidance_scale=1.5, temperature=0),
     "draft": several(REPEATING, spec_type="draft", temperature=0.8),
@@ -159,7 +152,7 @@ CASES: dict[str, Callable[..., Texts]] = {
     "kept": several(logprobs=2, kept=True, stop=["the", "e,"]),
     "beams": beams,
     "device": one(sampling_device="device", logprobs=1, max_tokens=8),
-}
+}  # fmt: skip
 
 
 def told(made: Texts) -> list[Any]:

@@ -180,11 +180,7 @@ def test_a_beginning_that_is_not_shown() -> None:
     for token, hidden in ((4, {"strip": True}), (2, {"skip": 1})):
         for source, found in (("^a", token == 4), ("^b", token == 2), (" a|ab", False)):
             held = Bans(
-                searchers(((source, 1.0),)),
-                PIECES.__getitem__,
-                12,
-                lambda _: 0.0,
-                **hidden,
+                searchers(((source, 1.0),)), PIECES.__getitem__, 12, lambda _: 0.0, **hidden
             )
             assert take(held, token) == int(found), (source, token)
     held = Bans(searchers(((r"^a|\bc", 1.0),)), PIECES.__getitem__, 12, lambda _: 0.0, begun=[2])

@@ -8,14 +8,11 @@ import numpy as np
 import pytest
 
 from aleator.cache import HybridCache, KVCache, RecurrentCache
-from aleator.core.errors import (
-    Aborted,
-    NoLogits,
-    ParameterError,
-)
+from aleator.core.errors import Aborted, NoLogits, ParameterError
 from aleator.generate import Batch, Context
 from aleator.models.decoder import Decoder
 from aleator.samplers import Greedy, SamplerChain
+from tests.cache.caches import decode
 
 F32: dict[str, Any] = {"type_k": "f32", "type_v": "f32"}
 
@@ -26,13 +23,6 @@ def tokens(n: int, seed: int = 0) -> list[int]:
 
 def close(a: Any, b: Any, tolerance: float = 1e-5) -> bool:
     return a.shape == b.shape and bool(np.abs(a - b).max() <= tolerance * (b.max() - b.min()))
-
-
-def decode_rows(ctx: Context, rows: list[tuple[int, int, list[int]]]) -> Any:
-    batch = Batch()
-    for token, pos, seqs in rows:
-        batch.add(token, pos, seqs, logits=True)
-    return ctx.decode(batch)
 
 
 def test_logits_by_batch_index(llama: Decoder) -> None:  # [L] S3
@@ -148,7 +138,7 @@ def test_several_sequences_in_one_batch_equal_separate_ones(
     # Interleaved, longest first, so that cells of the sequences alternate.
     rows = [(texts[s][i], i, [s]) for i in range(9) for s in (1, 2, 0) if i < len(texts[s])]
     ctx = Context(decoder, n_ctx=32, n_seq_max=3, n_ubatch=4, flash_attn=flash_attn, **F32)
-    together = decode_rows(ctx, rows)
+    together = decode(ctx, *rows)
     for row, (_, pos, (s,)) in zip(together, rows, strict=True):
         assert close(row, alone[s][pos])
 
@@ -157,7 +147,7 @@ def test_tokens_in_scattered_cells(llama: Decoder) -> None:
     text = tokens(14)
     ctx = Context(llama, n_ctx=16, n_seq_max=2, **F32)
     for i in range(6):
-        decode_rows(ctx, [(text[i], i, [0]), (1, i, [1])])
+        decode(ctx, (text[i], i, [0]), (1, i, [1]))
     ctx.cache.seq_rm(1)
     rows = ctx.decode(Batch.one(text[6:], 6, logits=True))
     # Ring order from the first freed cell: five holes before cell 11, then what lies behind it.
@@ -176,7 +166,7 @@ def test_as_many_visible_cells_as_a_causal_batch_but_others(llama: Decoder) -> N
         ctx = Context(llama, n_ctx=16, n_seq_max=3, **F32)
         if first:
             ctx.decode(Batch.one([9], 0, seq=2))
-        rows.append(decode_rows(ctx, batch))
+        rows.append(decode(ctx, *batch))
     assert close(rows[0], rows[1])
 
 
@@ -196,7 +186,7 @@ def test_a_shared_prefix_is_computed_once(llama: Decoder) -> None:
     ctx = Context(llama, n_ctx=32, n_seq_max=3, **F32)
     ctx.decode(Batch.one(text, 0))
     ctx.cache.seq_cp(0, 1)
-    rows = decode_rows(ctx, [(1, 6, [0]), (2, 6, [1])])
+    rows = decode(ctx, (1, 6, [0]), (2, 6, [1]))
     assert ctx.cache.map() == "MMMMMM01"
     for token, row in ((1, rows[0]), (2, rows[1])):
         alone = Context(llama, n_ctx=32, **F32).decode(Batch.one([*text, token], 0))
@@ -252,7 +242,7 @@ def test_divided_positions_are_those_of_a_fresh_run(make_decoder: Any) -> None: 
     ctx.cache.seq_div(0, 0, -1, 2)
     ctx.decode(Batch.one([1], 4))
     other = Context(decoder, n_ctx=32, **F32)
-    decode_rows(other, [(t, i // 2, [0]) for i, t in enumerate(text)])
+    decode(other, *((t, i // 2, [0]) for i, t in enumerate(text)))
     difference = ctx.cache.read_keys(0, range(8)) - other.cache.read_keys(0, range(8))
     assert np.abs(difference).max() < 1e-5
 

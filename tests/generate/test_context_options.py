@@ -7,11 +7,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from aleator.core.errors import (
-    CannotRewind,
-    InvalidBatch,
-    ParameterError,
-)
+from aleator.core.errors import CannotRewind, InvalidBatch, ParameterError
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder
 from aleator.models.decoder import Decoder

@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from aleator.cache.rows import rows as shift
-from aleator.core.errors import (
-    CacheFull,
-)
+from aleator.core.errors import CacheFull
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder
 from aleator.models.decoder import Decoder

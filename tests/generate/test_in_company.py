@@ -24,13 +24,9 @@ ALONE: dict[str, dict[str, Any]] = {
     "min_k": {"min_k_tau": 3.0, "temperature": 1.5},
     "watermark": {"draw": "watermark", "watermark_key_file": KEY},
     "synthid": {"draw": "synthid", "watermark_key_file": KEY},
-    "budget": {
-        "reasoning_budget": 2,
-        "reasoning_budget_message": "Enough.\n",
-        "reasoning_budget_grace": 2,
-    },
+    "budget": {"reasoning_budget": 2, "reasoning_budget_message": "Enough.\n", "reasoning_budget_grace": 2},
     "banned_strings": {"banned_strings": ["our", "eat"]},
-}
+}  # fmt: skip
 FORCED = ("budget", "banned_strings")
 """Tokens that are not always what the chain draws of the row."""
 

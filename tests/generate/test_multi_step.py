@@ -204,10 +204,7 @@ def test_what_fails_changes_nothing(
     monkeypatch.setattr(decoder, "compute", interrupted)
     with pytest.raises(KeyboardInterrupt):
         pair.loop.run(pair.starts)
-    assert before == (
-        cache.cells.positions.tolist(),
-        inside(pair.chain).histories.length.tolist(),
-    )
+    assert before == (cache.cells.positions.tolist(), inside(pair.chain).histories.length.tolist())
     monkeypatch.undo()
     with pytest.raises(CacheFull):
         DecodeLoop(pair.contexts[0], pair.chain, 300, n_vocab=decoder.config.n_vocab).run(

@@ -76,16 +76,12 @@ def test_reading_takes_the_time_that_the_disk_took(monkeypatch: pytest.MonkeyPat
     [
         (("ram", "disk"), {"ram"}, {"ram": {"hits": 1, "tokens": 7}, "disk": {}}),
         (("ram", "disk"), {"disk"}, {"ram": {"misses": 1}, "disk": {"hits": 1, "tokens": 7}}),
-        (
-            ("ram", "disk"),
-            {"ram", "disk"},
-            {"ram": {"misses": 1}, "disk": {"hits": 1, "tokens": 7}},
-        ),
+        (("ram", "disk"), {"ram", "disk"}, {"ram": {"misses": 1}, "disk": {"hits": 1, "tokens": 7}}),
         (("ram", "disk"), set(), {"ram": {"misses": 1}, "disk": {"misses": 1}}),
         (("disk",), {"disk"}, {"disk": {"hits": 1, "tokens": 7}}),
         (("disk",), set(), {"disk": {"misses": 1}}),
     ],
-)
+)  # fmt: skip
 def test_a_look_up_is_a_hit_of_the_lowest_tier_that_it_needed(
     stores: tuple[str, ...], used: set[str], counted: dict[str, Any]
 ) -> None:

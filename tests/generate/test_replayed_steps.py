@@ -161,22 +161,12 @@ def test_an_error_changes_nothing(make_decoder: MakeDecoder) -> None:
         ({"uses_positions": True}, {}, "", "positions besides rotation"),
         ({}, {"pool": SimpleNamespace(n_pos_per_embd=4)}, "cells that keep token ids", ""),
         ({}, {"pool": SimpleNamespace(n_pos_per_embd=1)}, "", ""),
-        (
-            {"config": SimpleNamespace(experts=4, architecture="x")},
-            {},
-            "",
-            "which experts of x they",
-        ),
-        (
-            {"places": ["a", "b"]},
-            {},
-            "needs all layers on one device",
-            "needs all layers on one device",
-        ),
+        ({"config": SimpleNamespace(experts=4, architecture="x")}, {}, "", "which experts of x they"),
+        ({"places": ["a", "b"]}, {}, "needs all layers on one device", "needs all layers on one device"),
         ({"places": ["a", "a"]}, {}, "", ""),
         ({}, {"devices": ["cpu", "cuda"]}, "offload_kqv=True", "offload_kqv=True"),
     ],
-)
+)  # fmt: skip
 def test_models_whose_steps_can_be_run_ahead(
     decoder: dict[str, Any], cache: dict[str, Any], exact: str, why: str
 ) -> None:

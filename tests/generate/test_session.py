@@ -289,12 +289,9 @@ ADAPTING: dict[str, dict[str, Any]] = {
         "dry_penalty_last_n": -1,
     },
     "xtc": {"xtc_probability": 0.5, "xtc_threshold": 0.05, "temperature": 1.2},
-    "grammar": {
-        "grammar": "root ::= ([a-z] | [A-Z] | [ ,.!?;:'] | [\\n])+",
-        "complete_grammar": False,
-    },
+    "grammar": {"grammar": "root ::= ([a-z] | [A-Z] | [ ,.!?;:'] | [\\n])+", "complete_grammar": False},
     "regex": {"regex": "([A-Za-z]{1,9}[ ,.])+", "complete_grammar": False},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("numerics", ["portable", "llama.cpp"])
@@ -316,9 +313,7 @@ def test_thirty_and_thirty_are_sixty(tmp_path: Path, name: str, numerics: str) -
     assert other.chain.history[: len(session.tokens)] == list(session.tokens)
 
 
-def test_what_a_device_drew_with_an_adaptive_sampler_is_not_saved(
-    tmp_path: Path,
-) -> None:
+def test_what_a_device_drew_with_an_adaptive_sampler_is_not_saved(tmp_path: Path) -> None:
     model, options = load(n_threads=1), {**ADAPTING["mirostat_v2"], "seed": 3}
     made = model.generate("ROMEO:", max_tokens=9, sampling_device="device", **options)
     with pytest.raises(ParameterError, match="what mirostat_v2 learned") as caught:

@@ -246,10 +246,7 @@ def test_models_with_states_speculate_where_they_can_be_rewound(tmp_path: Path) 
     stiff = aleator.load(path, n_threads=1, n_rollback=0)
     with pytest.raises(ParameterError, match="mamba cannot without states to go back to"):
         stiff.generate("ROMEO:", spec_type="ngram")
-    with (
-        stiff.engine(n_seq_max=1) as engine,
-        pytest.raises(ParameterError, match="n_rollback=8"),
-    ):
+    with stiff.engine(n_seq_max=1) as engine, pytest.raises(ParameterError, match="n_rollback=8"):
         engine.submit("ROMEO:", spec_type="ngram")
 
 

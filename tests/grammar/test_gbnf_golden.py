@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import lzma
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +13,11 @@ import pytest
 
 from aleator._native import Constraint
 from aleator.grammar import compile_gbnf
-from aleator.text import Tokenizer, Vocabulary
+from aleator.text import Tokenizer
+from tests.text.conftest import tokenizer as tokenizer
 
 TESTS = Path(__file__).parents[1]
 GOLDEN: dict[str, Any] = json.loads((TESTS / "golden" / "grammar" / "gbnf.json").read_text())
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Tokenizer]:
-    folder = tmp_path_factory.mktemp("vocab")
-
-    @cache
-    def load(name: str) -> Tokenizer:
-        path = folder / f"{name}.gguf"
-        path.write_bytes(lzma.decompress((TESTS / f"data/vocab/{name}.gguf.xz").read_bytes()))
-        return Tokenizer(Vocabulary.from_gguf(path))
-
-    return load
 
 
 def record(constraint: Constraint) -> list[Any]:

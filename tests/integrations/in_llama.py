@@ -13,22 +13,14 @@ from llama_cpp import Llama, LogitsProcessorList
 from llama_cpp._internals import LlamaSampler
 
 from aleator import ParameterError, SamplerChain, SamplingParams
-from aleator.integrations.llama import (
-    AleatorLogitsProcessor,
-    AleatorSampler,
-    from_llama,
-    to_llama,
-)
+from aleator.integrations.llama import AleatorLogitsProcessor, AleatorSampler, from_llama, to_llama
 from aleator.integrations.settings import sampling_params
 from aleator.models.hub.bundled import bundled_model
 
 GIVEN = {
-    "preset": "llama.cpp",
-    "repetition_penalty": 1.2,
-    "dry_multiplier": 0.8,
-    "temperature": 1.1,
+    "preset": "llama.cpp", "repetition_penalty": 1.2, "dry_multiplier": 0.8, "temperature": 1.1,
     "seed": 5,
-}
+}  # fmt: skip
 N = 40
 
 

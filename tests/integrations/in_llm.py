@@ -62,14 +62,7 @@ def main() -> None:
     assert logged["output_tokens"] == len(second.generation.tokens)
     print("  llm logs: seed and numbers of tokens")
     made = json.loads(
-        llm(
-            "-m",
-            "aleator",
-            "Say yes.",
-            "--schema",
-            json.dumps(SCHEMA),
-            *options[3:],
-        )
+        llm("-m", "aleator", "Say yes.", "--schema", json.dumps(SCHEMA), *options[3:])
     )
     assert isinstance(made["yes"], bool)
     print("  --schema: JSON of the schema")

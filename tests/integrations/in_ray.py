@@ -19,11 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-os.environ |= {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_DEDUP_LOGS": "0",
-    "OMP_NUM_THREADS": "1",
-}
+os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "OMP_NUM_THREADS": "1"}
 
 import ray
 from ray.cluster_utils import Cluster

@@ -22,10 +22,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any
 
-os.environ |= {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "OMP_NUM_THREADS": "1",
-}
+os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
 
 import ray
 from ray import serve
@@ -102,11 +99,8 @@ def killed(model: aleator.LanguageModel) -> None:
 
 
 QUICKLY = {
-    "upscale_delay_s": 1,
-    "downscale_delay_s": 2,
-    "metrics_interval_s": 1,
-    "look_back_period_s": 2,
-}
+    "upscale_delay_s": 1, "downscale_delay_s": 2, "metrics_interval_s": 1, "look_back_period_s": 2,
+}  # fmt: skip
 
 
 def replicas() -> int:

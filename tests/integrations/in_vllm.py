@@ -33,12 +33,9 @@ import aleator.integrations.vllm as adapter
 
 PROMPTS = [[5, 6, 7, 5, 6, 7, 5], [9], list(range(20, 70)), [3, 4], [8] * 10, [100, 101, 102]]
 GIVEN = {
-    "preset": "llama.cpp",
-    "repetition_penalty": 1.3,
-    "dry_multiplier": 0.8,
-    "dry_sequence_breakers": [],
-    "temperature": 1.2,
-}
+    "preset": "llama.cpp", "repetition_penalty": 1.3, "dry_multiplier": 0.8,
+    "dry_sequence_breakers": [], "temperature": 1.2,
+}  # fmt: skip
 SEEN: list[tuple[Any, ...]] = []
 ROUNDS = 21
 

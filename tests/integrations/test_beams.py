@@ -52,30 +52,25 @@ def theirs_of(model: Any, **options: Any) -> tuple[list[tuple[int, ...]], list[f
     return texts, made.sequences_scores.tolist()
 
 
+def found_by(model: LanguageModel, n: int = N, max_tokens: int = MOST, **options: Any) -> Any:
+    return model.beams(
+        PROMPT, num_beams=n, num_return_sequences=n, max_tokens=max_tokens, **options
+    )
+
+
 @pytest.mark.parametrize("early", [False, True, "never"])
 @pytest.mark.parametrize("penalty", [1.0, 0.0, -1.0, 2.0])
 def test_beams_are_those_of_transformers(models: Models, early: bool | str, penalty: float) -> None:
     theirs, ours = models
     texts, scores = theirs_of(theirs, length_penalty=penalty, early_stopping=early)
-    found = ours.beams(
-        PROMPT,
-        num_beams=N,
-        num_return_sequences=N,
-        max_tokens=MOST,
-        length_penalty=penalty,
-        early_stopping=early,
-        stop_token_ids=ENDS,
-    )
+    found = found_by(ours, length_penalty=penalty, early_stopping=early, stop_token_ids=ENDS)
     assert [each.tokens for each in found] == texts
     assert [each.score for each in found] == pytest.approx(scores, rel=1e-5)
 
 
 @pytest.mark.parametrize(
     ("their_name", "our_name", "value"),
-    [
-        ("no_repeat_ngram_size", "no_repeat_ngram_size", 1),
-        ("min_new_tokens", "min_tokens", 3),
-    ],
+    [("no_repeat_ngram_size", "no_repeat_ngram_size", 1), ("min_new_tokens", "min_tokens", 3)],
 )
 def test_probabilities_are_those_of_what_is_left(
     models: Models, their_name: str, our_name: str, value: float
@@ -85,15 +80,7 @@ def test_probabilities_are_those_of_what_is_left(
     options: dict[str, Any] = {their_name: value, "renormalize_logits": True}
     sampling: dict[str, Any] = {our_name: value}
     texts, scores = theirs_of(theirs, length_penalty=0.0, **options)
-    found = ours.beams(
-        PROMPT,
-        num_beams=N,
-        num_return_sequences=N,
-        max_tokens=MOST,
-        length_penalty=0.0,
-        stop_token_ids=ENDS,
-        **sampling,
-    )
+    found = found_by(ours, length_penalty=0.0, stop_token_ids=ENDS, **sampling)
     assert [each.tokens for each in found] == texts
     assert [each.score for each in found] == pytest.approx(scores, rel=1e-5)
 
@@ -103,14 +90,7 @@ def test_tokens_have_the_scores_that_transformers_gives_them(models: Models) -> 
     theirs, ours = models
     made = generated(theirs, length_penalty=1.5)
     each = theirs.compute_transition_scores(made.sequences, made.scores, made.beam_indices)
-    found = ours.beams(
-        PROMPT,
-        num_beams=N,
-        num_return_sequences=N,
-        max_tokens=MOST,
-        length_penalty=1.5,
-        stop_token_ids=ENDS,
-    )
+    found = found_by(ours, length_penalty=1.5, stop_token_ids=ENDS)
     for beam, row in zip(found, each.tolist(), strict=True):
         assert list(beam.logprobs) == pytest.approx(row[: len(beam.tokens)], rel=1e-4)
         assert beam.score == pytest.approx(sum(row) / len(beam.tokens) ** 1.5, rel=1e-4)
@@ -119,24 +99,9 @@ def test_tokens_have_the_scores_that_transformers_gives_them(models: Models) -> 
 def test_an_end_below_the_best_beams_is_no_text(models: Models) -> None:
     """As its test of the beam scorer asks: an end token counts among the best ``num_beams`` children only."""
     _, ours = models
-    whole = ours.beams(PROMPT, num_beams=200, num_return_sequences=200, max_tokens=1)
-    order = [beam.tokens[0] for beam in whole]
+    order = [beam.tokens[0] for beam in found_by(ours, 200, 1)]
     for width in (1, 3):
-        found = ours.beams(
-            PROMPT,
-            num_beams=width,
-            num_return_sequences=width,
-            max_tokens=3,
-            early_stopping=True,
-            stop_token_ids=[order[width]],
-        )
+        found = found_by(ours, width, 3, early_stopping=True, stop_token_ids=[order[width]])
         assert (order[width],) not in [beam.tokens for beam in found]
-        inside = ours.beams(
-            PROMPT,
-            num_beams=width,
-            num_return_sequences=width,
-            max_tokens=3,
-            length_penalty=-10.0,
-            stop_token_ids=[order[width - 1]],
-        )
+        inside = found_by(ours, width, 3, length_penalty=-10.0, stop_token_ids=[order[width - 1]])
         assert (order[width - 1],) in [beam.tokens for beam in inside]

@@ -58,10 +58,7 @@ def test_custom_generate_with_every_cache(llama: Any, cache: str) -> None:
         "dynamic": {},
         "static": held_by(llama, StaticCache(llama.config, max_cache_len=64)),
         "given": held_by(llama, DynamicCache(config=llama.config)),
-        "chunked": {
-            "prefill_chunk_size": 3,
-            **held_by(llama, DynamicCache(config=llama.config)),
-        },
+        "chunked": {"prefill_chunk_size": 3, **held_by(llama, DynamicCache(config=llama.config))},
     }[cache]
     out = llama.generate(
         ids,

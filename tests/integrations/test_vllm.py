@@ -25,12 +25,9 @@ from tests.integrations.stand_ins import (
 
 V = 200
 GIVEN = {
-    "preset": "llama.cpp",
-    "repetition_penalty": 1.3,
-    "dry_multiplier": 0.8,
-    "dry_sequence_breakers": [],
-    "temperature": 1.2,
-}
+    "preset": "llama.cpp", "repetition_penalty": 1.3, "dry_multiplier": 0.8,
+    "dry_sequence_breakers": [], "temperature": 1.2,
+}  # fmt: skip
 
 
 @pytest.fixture

@@ -77,11 +77,7 @@ class LateCache(AleatorCache):
             self._late = False
             shape = LayerShape(key_states.shape[1], key_states.shape[3], value_states.shape[3])
             kv = KVCache(
-                [shape] * len(self._windows),
-                CELLS,
-                n_seq_max=2 * ROWS,
-                type_k="f32",
-                type_v="f32",
+                [shape] * len(self._windows), CELLS, n_seq_max=2 * ROWS, type_k="f32", type_v="f32"
             )
             self._begin(kv, ROWS, self._windows)
         return super().update(key_states, value_states, layer_idx)

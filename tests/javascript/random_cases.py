@@ -97,21 +97,16 @@ LINES = (
     "First Citizen:\nBefore we proceed any further, hear me speak.\n\nAll:\n" * 3,
 )  # fmt: skip
 GRAMMARS = (
-    'root ::= "yes" | "no" [a-z]+',
-    'root ::= "n\u00e9\U0001f600!"',
-    'root ::= ([a-z]+ " ")+ "."',
-)
+    'root ::= "yes" | "no" [a-z]+', 'root ::= "n\u00e9\U0001f600!"', 'root ::= ([a-z]+ " ")+ "."',
+)  # fmt: skip
 
 
 NAMES = {
-    "stop_loops": "stopLoops",
-    "reasoning_budget": "reasoningBudget",
+    "stop_loops": "stopLoops", "reasoning_budget": "reasoningBudget",
     "reasoning_budget_message": "reasoningBudgetMessage",
-    "reasoning_budget_grace": "reasoningBudgetGrace",
-    "reasoning_marks": "reasoningMarks",
-    "banned_strings": "bannedStrings",
-    "banned_regex": "bannedRegex",
-}
+    "reasoning_budget_grace": "reasoningBudgetGrace", "reasoning_marks": "reasoningMarks",
+    "banned_strings": "bannedStrings", "banned_regex": "bannedRegex",
+}  # fmt: skip
 """Options of texts, and what the package calls them."""
 STEERING: tuple[Case, ...] = (
     {"heal": True},

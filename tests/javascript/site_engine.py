@@ -16,14 +16,8 @@ class Ask(Protocol):
 
 
 APART = (
-    "microseconds",
-    "milliseconds",
-    "seconds",
-    "kept_bytes",
-    "kept_limit",
-    "computed",
-    "reused",
-)
+    "microseconds", "milliseconds", "seconds", "kept_bytes", "kept_limit", "computed", "reused",
+)  # fmt: skip
 """Times, and what depends on what was asked before."""
 
 

@@ -303,10 +303,7 @@ const a = await begin('1')
 const [part, large] = [Buffer.alloc(5), Buffer.alloc(999)]
 """
 LEFT: dict[str, tuple[str, list[list[int]]]] = {
-    "full while another part is written": (
-        "await Promise.all([a.put(0, part), a.put(1, large)])",
-        [],
-    ),
+    "full while another part is written": ("await Promise.all([a.put(0, part), a.put(1, large)])", []),
     "another version": (
         "const b = await begin('2'); await b.put(0, part); await a.put(0, large)",
         [[9, 5]],
@@ -320,7 +317,7 @@ LEFT: dict[str, tuple[str, list[list[int]]]] = {
         "a.inside.entries = async function* () { throw new DOMException('', 'NotFoundError') }",
         [],
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("code", "left"), LEFT.values(), ids=LEFT)

@@ -31,15 +31,12 @@ PHASES: list[dict[str, Any]] = [
         "y": {"begin": 300, "end": 13, "draw": "gumbel"},
         "histories": "own",
     },
-    {
-        "x": {"begin": "the", "end": "999999"},
-        "y": {"begin": "ou", "end": " ", "logit_bias": [["I", 4]]},
-    },
+    {"x": {"begin": "the", "end": "999999"}, "y": {"begin": "ou", "end": " ", "logit_bias": [["I", 4]]}},
     {
         "x": {"begin": "\n", "adaptive_target": 0.3},
         "answer": {"temperature": 1.2, "samplers": "min_p;temperature", "min_p": 0.05},
     },
-]
+]  # fmt: skip
 OPTIONS: list[tuple[str, dict[str, Any]]] = [
     *((LIGHT[:n], {"heal": True, "seed": n}) for n in (1, 2, 9, 12, 21, 27, 29)),
     ("ROMEO: \u00e9\U0001f600", {"heal": True}),
@@ -60,19 +57,10 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("ROMEO:", {"banned_strings": "I", "top_k": 2}),
     ("ROMEO:", {"banned_strings": [" the", "\n\n"], "stop": ["\n"], "seed": 4}),
     ("ROMEO:", {"banned_strings": [" ", "a", "e"], "seed": 5, "stop_loops": [2, 4]}),
-    (
-        "ROMEO: \u00e9",
-        {"banned_strings": ["\u00e9", "\U0001f600x", "the lord my"], "temperature": 3.0},
-    ),
+    ("ROMEO: \u00e9", {"banned_strings": ["\u00e9", "\U0001f600x", "the lord my"], "temperature": 3.0}),
     (LIGHT, {"heal": True, "banned_strings": ["windows", "ch", "ter"]}),
-    (
-        "ROMEO:",
-        {"banned_strings": ["b", "ou"], "grammar": 'root ::= ("ay" | "nay") " " [a-z ]{30}'},
-    ),
-    (
-        "ROMEO:",
-        {"banned_strings": ["I would not be so long to", "ll th"], "top_k": 3, "ignore_eos": True},
-    ),
+    ("ROMEO:", {"banned_strings": ["b", "ou"], "grammar": 'root ::= ("ay" | "nay") " " [a-z ]{30}'}),
+    ("ROMEO:", {"banned_strings": ["I would not be so long to", "ll th"], "top_k": 3, "ignore_eos": True}),
     ("ROMEO:\n" * 40, {"banned_strings": ["a", "\n\n", "lo"], "seed": 8}),
     ("ROMEO:", {"stop_loops": {"repeats": 2, "min_tokens": 4, "temperature": 1.5}, "top_k": 2}),
     ("ROMEO:", {"stop_loops": [2, 3, 50, 2], "temperature": 0.3, "dynatemp_range": 0.2}),
@@ -83,12 +71,9 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     *(("ROMEO: <think>", {"seed": n, "phases": PHASES[n % len(PHASES)]}) for n in range(12)),
     ("ROMEO:\n a", {"heal": True, "phases": {"x": {"begin": "\n", "end": "e", "top_k": 2}}}),
     ("ROMEO:", {"phases": {"x": {"begin": "e"}}, "grammar": 'root ::= ([a-e]+ " ")+'}),
-    (
-        "ROMEO:",
-        {"phases": {"x": {"begin": "e"}}, "banned_strings": ["the", "a"], "stop_loops": [2, 9]},
-    ),
+    ("ROMEO:", {"phases": {"x": {"begin": "e"}}, "banned_strings": ["the", "a"], "stop_loops": [2, 9]}),
     ("<think>", {"reasoning_budget": 2, "grammar": 'root ::= [^<]* "</think>" [a-z]+ "."'}),
-]
+]  # fmt: skip
 
 
 def test_texts_are_the_same(run: Run) -> None:

@@ -242,8 +242,7 @@ def test_results_of_parsers_are_those_of_python(function: Callable[[int], Any]) 
 
 
 @pytest.mark.parametrize(
-    "function",
-    [absent_item, absent_key, other_lengths, greatest_of_none, none_and_one],
+    "function", [absent_item, absent_key, other_lengths, greatest_of_none, none_and_one]
 )
 def test_what_raises_in_python_throws(function: Callable[[int], Any]) -> None:
     with pytest.raises((LookupError, TypeError, ValueError)):

@@ -16,7 +16,7 @@ from aleator.models import open_weights
 from aleator.models.conversions import other_pairs
 from aleator.models.weights import Weights
 from tests.models.check_converted import check_converted, logits
-from tests.models.check_dense import decoder_of
+from tests.models.check_golden import decoder_of
 
 
 def check_directory(name: str, folder: Path, **fields: Any) -> None:

@@ -8,18 +8,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from tests.models.check_converted import check_converted
-from tests.models.check_golden import relative
 
 SMALL: dict[str, Any] = {
     "vocab_size": 96, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512, "pad_token_id": 0,
 }  # fmt: skip
 """Of most small models of transformers': the configuration's sizes."""
+
+DELTA_NETS: dict[str, Any] = SMALL | {
+    "num_hidden_layers": 4, "head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8, "linear_value_head_dim": 12,
+}  # fmt: skip
+QWEN3_MOE: dict[str, Any] = SMALL | {
+    "moe_intermediate_size": 16, "num_hidden_layers": 3, "head_dim": 8, "num_experts": 6,
+    "num_experts_per_tok": 3,
+}  # fmt: skip
 
 
 def like_transformers(
@@ -123,3 +132,8 @@ def renamed(
     fields(values)
     path.write_text(json.dumps(values))
     save_file({name: each.clone() for name, each in tensors(load_file(file)).items()}, file)
+
+
+def relative(ours: npt.NDArray[np.float32], theirs: npt.NDArray[np.float32]) -> float:
+    """Largest difference over the range of the logits."""
+    return float(np.abs(ours - theirs).max() / (theirs.max() - theirs.min()))

@@ -20,8 +20,7 @@ from aleator.models import build_decoder, open_weights
 from aleator.models.adapter_files import TENSORS
 from tests.models.adapters import ALPHA, RANK, write_adapter, write_peft
 from tests.models.check_converted import converted
-from tests.models.check_delta import SIZES
-from tests.models.check_transformers import write
+from tests.models.check_transformers import DELTA_NETS, write
 from tests.models.test_adapted import Pair, pair
 from tests.models.test_adapters import COMPANY, TOKENS, adapted, company, logits
 
@@ -117,7 +116,7 @@ def test_heads_of_values_are_put_in_order(tmp_path: Path) -> None:
     """GGUF files of qwen35 have them in another order than directories, as rows and as columns."""
     transformers: Any = pytest.importorskip("transformers")
     torch.manual_seed(2)
-    sizes = SIZES | {"linear_num_value_heads": 6, "linear_value_head_dim": 8}
+    sizes = DELTA_NETS | {"linear_num_value_heads": 6, "linear_value_head_dim": 8}
     model = transformers.Qwen3_5ForCausalLM(transformers.Qwen3_5TextConfig(**sizes))
     write(model, tmp_path / "base")
     pairs = {

@@ -254,15 +254,10 @@ def test_sinks_are_the_reference(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "F16 keys and values",
-        "rotated",
-        "by channel",
-        "behind",
-        "odd heads",
-        "capped and behind",
+        "F16 keys and values", "rotated", "by channel", "behind", "odd heads", "capped and behind",
         "by distance",
     ],
-)
+)  # fmt: skip
 def test_long_caches_shared_out_among_threads_are_the_reference(name: str) -> None:
     case = replace(CASES[name], cells=613, heads=CASES[name].kv_heads)
     layer = Layer(case)
@@ -276,8 +271,7 @@ def test_long_caches_shared_out_among_threads_are_the_reference(name: str) -> No
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["F16 keys and values", "five", "four", "rotated", "by channel, odd", "behind", "raw"],
+    "name", ["F16 keys and values", "five", "four", "rotated", "by channel, odd", "behind", "raw"]
 )
 @pytest.mark.parametrize("tokens", [7, 40])
 def test_a_long_piece_among_short_ones_is_shared_out(name: str, tokens: int) -> None:
@@ -301,15 +295,9 @@ def test_a_long_piece_among_short_ones_is_shared_out(name: str, tokens: int) -> 
 @pytest.mark.parametrize(
     "name",
     [
-        "F16 keys and values",
-        "Q8_0 keys and values",
-        "five",
-        "rotated",
-        "behind",
-        "raw",
-        "odd heads",
+        "F16 keys and values", "Q8_0 keys and values", "five", "rotated", "behind", "raw", "odd heads",
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("threads", [1, 3])
 def test_many_tokens_of_one_list_are_as_each_alone(name: str, threads: int) -> None:
     """Tiles of a list share its transposed keys, also where a window makes them begin elsewhere."""

@@ -10,8 +10,6 @@ import torch
 
 from aleator.core.errors import UnsupportedModel
 from aleator.models import open_weights
-from tests.models.check_dense import check_golden
-from tests.models.check_golden import model_test
 from tests.models.check_transformers import SMALL, check_transformers, renamed
 
 transformers: Any = pytest.importorskip("transformers")
@@ -27,8 +25,6 @@ NAMES = {
     "self_attn.k_norm": "attention.key_layernorm",
     "gate.e_score_correction_bias": "gate.expert_bias",
 }
-
-test_llama_cpp = model_test(check_golden, "bailingmoe2")
 
 
 def fields(values: dict[str, Any]) -> None:

@@ -322,10 +322,7 @@ def test_refusals_say_what_an_architecture_needs(name: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("name", "what"),
-    [
-        ("gemma4_assistant", "the Gemma 4 model that it drafts for"),
-        ("gemma3n_text", "AltUp"),
-    ],
+    [("gemma4_assistant", "the Gemma 4 model that it drafts for"), ("gemma3n_text", "AltUp")],
 )
 def test_refusals_tell_gemmas_apart(name: str, what: str) -> None:
     with pytest.raises(UnsupportedModel, match=f"{name!r} is not supported: it needs .*{what}"):

@@ -102,15 +102,12 @@ def test_json_yarn_scaling() -> None:
         ({"model_type": "phi3", "partial_rotary_factor": 0.4}, "partial_rotary_factor"),
         ({"model_type": "mistral", "sliding_window": 0}, "sliding_window"),
         ({"rope_scaling": {"rope_type": "longrope", "short_factor": [1.0]}}, "short_factor"),
-        (
-            {"rope_scaling": {"rope_type": "longrope", "short_factor": [1.0] * 3 + [0.0]}},
-            "short_factor",
-        ),
+        ({"rope_scaling": {"rope_type": "longrope", "short_factor": [1.0] * 3 + [0.0]}}, "short_factor"),
         ({"rope_scaling": {"rope_type": "longrope", "short_factor": [1.0] * 4}}, "long_factor"),
         ({"tie_word_embeddings": 1}, "tie_word_embeddings"),
         ({"vocab_size": -1}, "vocab_size"),
     ],
-)
+)  # fmt: skip
 def test_json_fields_are_checked(changes: dict[str, Any], field: str) -> None:
     with pytest.raises(FileFormatError) as caught:
         from_json(**changes)
@@ -136,12 +133,7 @@ def test_json_features_not_supported(changes: dict[str, Any]) -> None:
 
 
 def test_json_mamba() -> None:
-    fields = {
-        "model_type": "mamba",
-        "vocab_size": 24,
-        "hidden_size": 40,
-        "num_hidden_layers": 2,
-    }
+    fields = {"model_type": "mamba", "vocab_size": 24, "hidden_size": 40, "num_hidden_layers": 2}
     config = config_from_json(Fields("config.json", fields))
     assert config.ssm == SSMConfig(d_inner=80, d_conv=4, d_state=16, dt_rank=3)
     for width, rank in ((48, 3), (49, 4)):  # a sixteenth, rounded up

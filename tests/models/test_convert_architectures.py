@@ -79,9 +79,7 @@ def nemotron_h() -> Any:
 def gpt_oss() -> Any:
     experts = {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 8}
     config = transformers.GptOssConfig(
-        **SIZES,
-        **experts,
-        rope_parameters=LONG | {"original_max_position_embeddings": 64},
+        **SIZES, **experts, rope_parameters=LONG | {"original_max_position_embeddings": 64}
     )
     return transformers.GptOssForCausalLM(config)
 

@@ -35,11 +35,9 @@ MODELS: dict[str, AnySpec] = {
     "qwen2moe": replace(SPECS["qwen2moe"], **WIDE, n_ff_expert=256, n_ff_shared=256),
     "mamba": Spec(arch="mamba", n_embd=256, dt_rank=16, seed=4),
     "jamba": replace(SPECS["jamba"], **WIDE | {"n_layers": 3}, dt_rank=16),
-    "qwen3next": replace(
-        DELTAS["qwen3next"], **WIDE, delta_dim=32, n_ff_expert=256, n_ff_shared=256
-    ),
+    "qwen3next": replace(DELTAS["qwen3next"], **WIDE, delta_dim=32, n_ff_expert=256, n_ff_shared=256),
     **{name: HYBRID[name] for name in SMALL},
-}
+}  # fmt: skip
 CASES = [
     (model, kind, cache)
     for model in MODELS

@@ -18,9 +18,8 @@ from aleator.models import build_decoder, open_weights
 from aleator.models.files.fields import Fields
 from aleator.models.index import read_json
 from tests.models.builders import model_json
-from tests.models.check_dense import F32, check_golden, decoder_of
-from tests.models.check_golden import model_test, relative
-from tests.models.check_transformers import SMALL, like_transformers
+from tests.models.check_golden import F32, decoder_of
+from tests.models.check_transformers import SMALL, like_transformers, relative
 
 SIZES: dict[str, Any] = SMALL | {
     "intermediate_size": 48, "moe_intermediate_size": 16, "num_hidden_layers": 3, "num_key_value_heads": 4,
@@ -32,9 +31,6 @@ YARN = {
     "mscale": 0.707, "mscale_all_dim": 0.707,
 }  # fmt: skip
 
-test_llama_cpp = model_test(check_golden, "deepseek2", "deepseek2-lite", "deepseek2-heads")
-# After a shift llama.cpp's rotated channels are multiplied by YaRN's magnitude once more.
-test_llama_cpp_with_yarn = model_test(check_golden, "deepseek2-yarn", script_rows=4)
 test_version_2_of_transformers = like_transformers(
     "DeepseekV2Config",
     {"q_lora_rank": None},

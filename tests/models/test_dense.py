@@ -13,7 +13,7 @@ from dense_models import DENSE
 from aleator.cache.prefix_index import PrefixConfig
 from aleator.generate import Batch, Context
 from aleator.models.decoder import Decoder
-from tests.models.check_dense import decoder_of
+from tests.models.check_golden import decoder_of
 
 NAMES = list(DENSE)
 N = 14

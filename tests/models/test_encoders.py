@@ -26,13 +26,9 @@ transformers: Any = pytest.importorskip("transformers")
 torch: Any = pytest.importorskip("torch")
 DATA = Path(__file__).parents[1] / "data" / "encoders"
 SIZES = {
-    "vocab_size": 120,
-    "hidden_size": 32,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "max_position_embeddings": 66,
-}
+    "vocab_size": 120, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "intermediate_size": 48, "max_position_embeddings": 66,
+}  # fmt: skip
 WORDS = ["the", "queen", "king", "##s", "##ing", "lov", "is", ",", "a", "##a", "##b", "b"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 

@@ -328,12 +328,8 @@ def storages(holder: object, found: dict[int, int], known: set[int]) -> dict[int
 
 
 SIX: dict[str, Any] = {
-    "n_layers": 6,
-    "n_vocab": 8,
-    "n_embd": 8,
-    "rms_eps": 1e-5,
-    "context_length": 8,
-}
+    "n_layers": 6, "n_vocab": 8, "n_embd": 8, "rms_eps": 1e-5, "context_length": 8,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

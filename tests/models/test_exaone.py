@@ -8,13 +8,9 @@ from typing import Any
 import pytest
 
 from aleator.models.architectures.exaone import FIELDS, PARTS
-from tests.models.check_dense import check_golden
-from tests.models.check_golden import model_test
 from tests.models.check_transformers import SMALL, check_transformers, renamed
 
 transformers: Any = pytest.importorskip("transformers")
-
-test_llama_cpp = model_test(check_golden, "exaone")
 
 
 @pytest.mark.parametrize(

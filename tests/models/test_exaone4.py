@@ -8,14 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.models.check_dense import check_golden
-from tests.models.check_golden import model_test
 from tests.models.check_transformers import SMALL, check_transformers, like_transformers
 
 transformers: Any = pytest.importorskip("transformers")
 SIZES = SMALL | {"num_hidden_layers": 4}
 
-test_llama_cpp = model_test(check_golden, "exaone4")
 test_transformers = like_transformers(
     "Exaone4Config",
     {"sliding_window": 8, "sliding_window_pattern": 4},

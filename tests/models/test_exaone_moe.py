@@ -10,11 +10,8 @@ import pytest
 from dense_models import DENSE, write_dense
 
 from aleator.models import open_weights
-from tests.models.check_dense import check_golden
-from tests.models.check_golden import model_test
 from tests.models.check_transformers import SMALL, like_transformers
 
-test_llama_cpp = model_test(check_golden, "exaone-moe", script_rows=4)
 test_transformers = like_transformers(
     "ExaoneMoeConfig", {}, {"n_group": 3, "topk_group": 2, "num_shared_experts": 2},
     sizes=SMALL | {

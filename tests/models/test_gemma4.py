@@ -16,8 +16,7 @@ from aleator.generate import Batch, Context
 from aleator.models import open_weights
 from aleator.models.architectures.gemma4 import GEMMA4, read_json, usual_name
 from aleator.models.files.fields import Fields
-from tests.models.check_dense import check_golden, decoder_of
-from tests.models.check_golden import model_test
+from tests.models.check_golden import decoder_of
 from tests.models.check_transformers import SMALL, check_transformers
 
 transformers: Any = pytest.importorskip("transformers")
@@ -25,10 +24,6 @@ SIZES = SMALL | {
     "num_hidden_layers": 4, "head_dim": 8, "global_head_dim": 16, "hidden_size_per_layer_input": 0,
     "sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"] * 2,
 }  # fmt: skip
-
-test_llama_cpp = model_test(
-    check_golden, *(name for name in DENSE if name.startswith("gemma4")), tolerance=1e-4
-)
 
 
 def random_scales(model: Any) -> Any:
@@ -91,12 +86,7 @@ def test_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("meta", "what"),
-    [
-        (
-            {"rope.scaling.type": "yarn", "rope.scaling.factor": 2.0},
-            "rotary scaling of type 'yarn'",
-        ),
-    ],
+    [({"rope.scaling.type": "yarn", "rope.scaling.factor": 2.0}, "rotary scaling of type 'yarn'")],
 )
 def test_what_is_not_computed_is_refused(meta: dict[str, Any], what: str, tmp_path: Path) -> None:
     spec = DENSE["gemma4"]

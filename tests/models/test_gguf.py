@@ -201,22 +201,14 @@ HOSTILE: dict[str, tuple[bytes, str, str]] = {  # name: bytes, field, part of th
         "array of arrays",
     ),
     "array count": (raw_gguf([entry("a", ARRAY, array(0, 2**64 - 1, bytes(8)))]), "a", "claims"),
-    "array overflow": (
-        raw_gguf([entry("a", ARRAY, array(U64, 2**61 + 1, bytes(8)))]),
-        "a",
-        "claims",
-    ),
+    "array overflow": (raw_gguf([entry("a", ARRAY, array(U64, 2**61 + 1, bytes(8)))]), "a", "claims"),
     "string length": (raw_gguf([entry("a", STRING, HUGE)]), "a", "past the end"),
     "string in array": (
         raw_gguf([entry("a", ARRAY, array(STRING, 2, string("x") + HUGE))]),
         "a",
         "string 1 of 2",
     ),
-    "alignment 0": (
-        raw_gguf([entry("general.alignment", U32, bytes(4))]),
-        "general.alignment",
-        "0",
-    ),
+    "alignment 0": (raw_gguf([entry("general.alignment", U32, bytes(4))]), "general.alignment", "0"),
     "alignment 24": (
         raw_gguf([entry("general.alignment", U32, b"\x18\0\0\0")]),
         "general.alignment",
@@ -228,25 +220,13 @@ HOSTILE: dict[str, tuple[bytes, str, str]] = {  # name: bytes, field, part of th
         "an integer",
     ),
     "tensor name": (raw_gguf(tensors=[HUGE + bytes(64)]), "tensor name 0", "cut short"),
-    "no dimensions": (
-        raw_gguf(tensors=[tensor("t", [], n_dims=0) + bytes(8)]),
-        "t",
-        "0 dimensions",
-    ),
+    "no dimensions": (raw_gguf(tensors=[tensor("t", [], n_dims=0) + bytes(8)]), "t", "0 dimensions"),
     "5 dimensions": (raw_gguf(tensors=[tensor("t", [1] * 5)]), "t", "5 dimensions"),
     "many dimensions": (raw_gguf(tensors=[tensor("t", [1], n_dims=2**32 - 1)]), "t", "dimensions"),
     "dimension 0": (raw_gguf(tensors=[tensor("t", [0, 3])], data=bytes(64)), "t", "zero"),
-    "product": (
-        raw_gguf(tensors=[tensor("t", [2**32, 2**32 + 1])], data=bytes(64)),
-        "t",
-        "too large",
-    ),
+    "product": (raw_gguf(tensors=[tensor("t", [2**32, 2**32 + 1])], data=bytes(64)), "t", "too large"),
     "blocks": (raw_gguf(tensors=[tensor("t", [31], kind=8)], data=bytes(64)), "t", "blocks of 32"),
-    "unaligned": (
-        raw_gguf(tensors=[tensor("t", [1], offset=4)], data=bytes(64)),
-        "t",
-        "multiple of",
-    ),
+    "unaligned": (raw_gguf(tensors=[tensor("t", [1], offset=4)], data=bytes(64)), "t", "multiple of"),
     "offset": (raw_gguf(tensors=[tensor("t", [1], offset=64)], data=bytes(64)), "t", "cut short"),
     "large offset": (
         raw_gguf(tensors=[tensor("t", [1], offset=2**64 - 32)], data=bytes(64)),
@@ -286,7 +266,7 @@ HOSTILE: dict[str, tuple[bytes, str, str]] = {  # name: bytes, field, part of th
         "u",
         "overlaps that of 't'",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("data", "field", "message"), HOSTILE.values(), ids=HOSTILE.keys())

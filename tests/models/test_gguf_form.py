@@ -123,36 +123,16 @@ DIFFER: list[tuple[dict[str, Any], dict[str, Any], list[str], list[str]]] = [
     ({}, {}, [], []),
     ({"name": "a"}, {"name": "b"}, [], []),
     ({"rms_eps": 1e-5}, {"rms_eps": 1e-5 * (1 + 5e-7)}, [], []),
-    (
-        {"rms_eps": 1e-5},
-        {"rms_eps": 1e-5 * (1 + 3e-6)},
-        [],
-        ["rms_eps: 1e-05 would become 1.0000030"],
-    ),
+    ({"rms_eps": 1e-5}, {"rms_eps": 1e-5 * (1 + 3e-6)}, [], ["rms_eps: 1e-05 would become 1.0000030"]),
     ({"n_vocab": 9}, {"n_vocab": 10}, [], ["n_vocab: 9 would become 10"]),
     ({"attention_scale": 0.25}, {}, [], []),
     ({"attention_scale": 0.5}, {}, [], ["attention_scale: 0.5 would become 0.25"]),
     ({"unrotated": (False,) * 4}, {}, [], []),
-    (
-        {"unrotated": (True, False, False, False)},
-        {},
-        [],
-        ["unrotated: (True, False, False, False) would"],
-    ),
+    ({"unrotated": (True, False, False, False)}, {}, [], ["unrotated: (True, False, False, False) would"]),
     ({"window": WINDOW}, {}, ["windows of 8 positions: in longer texts"], []),
     ({}, {"window": WINDOW}, [], ["window: nothing would become WindowConfig("]),
-    (
-        {"window": WINDOW},
-        {"window": replace(WINDOW, size=9)},
-        [],
-        ["window.size: 8 would become 9"],
-    ),
-    (
-        {"rope": YARN},
-        {"rope": replace(YARN, truncate=False)},
-        ["where YaRN's ramp begins and ends"],
-        [],
-    ),
+    ({"window": WINDOW}, {"window": replace(WINDOW, size=9)}, [], ["window.size: 8 would become 9"]),
+    ({"rope": YARN}, {"rope": replace(YARN, truncate=False)}, ["where YaRN's ramp begins and ends"], []),
     (
         {"rope": YARN},
         {"rope": replace(YARN, beta_fast=30.0)},
@@ -168,7 +148,7 @@ DIFFER: list[tuple[dict[str, Any], dict[str, Any], list[str], list[str]]] = [
     ({"rope": replace(PLAIN.rope, original_context=64, beta_slow=2.0, truncate=False)}, {}, [], []),
     ({"rope": replace(YARN, low_freq_factor=2.0, high_freq_factor=3.0)}, {"rope": YARN}, [], []),
     ({"stateful": (False,) * 4}, {}, [], []),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("said", "found", "left_out", "wrong"), DIFFER)

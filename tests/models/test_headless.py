@@ -9,8 +9,7 @@ import pytest
 
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
-from tests.models.check_transformers import write
-from tests.models.test_qwen3moe import SIZES
+from tests.models.check_transformers import QWEN3_MOE, write
 
 torch: Any = pytest.importorskip("torch")
 transformers: Any = pytest.importorskip("transformers")
@@ -21,7 +20,7 @@ transformers: Any = pytest.importorskip("transformers")
 def test_hidden_states_are_those_of_transformers(name: str, tied: bool, tmp_path: Path) -> None:
     sizes = {
         key: n
-        for key, n in SIZES.items()
+        for key, n in QWEN3_MOE.items()
         if name.endswith("Moe") or not key.startswith(("num_exp", "moe"))
     }
     config = getattr(transformers, f"{name}Config")(**sizes, tie_word_embeddings=tied)

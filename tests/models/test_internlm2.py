@@ -9,25 +9,17 @@ import pytest
 import torch
 
 from tests.models.check_converted import converted
-from tests.models.check_dense import check_golden
-from tests.models.check_golden import model_test
 from tests.models.check_transformers import SMALL, check_transformers, renamed
 
 transformers: Any = pytest.importorskip("transformers")
 
-test_llama_cpp = model_test(check_golden, "internlm2")
-
 
 NAMES = {
-    "embed_tokens": "tok_embeddings",
-    "lm_head": "output",
-    "self_attn.o_proj": "attention.wo",
-    "input_layernorm": "attention_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "feed_forward.w1",
-    "mlp.up_proj": "feed_forward.w3",
+    "embed_tokens": "tok_embeddings", "lm_head": "output", "self_attn.o_proj": "attention.wo",
+    "input_layernorm": "attention_norm", "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "feed_forward.w1", "mlp.up_proj": "feed_forward.w3",
     "mlp.down_proj": "feed_forward.w2",
-}
+}  # fmt: skip
 
 
 def tensors(found: dict[str, Any]) -> dict[str, Any]:

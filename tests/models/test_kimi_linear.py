@@ -20,8 +20,6 @@ from safetensors.torch import load_file, save_file
 from aleator.core.errors import AleatorError, FileFormatError, UnsupportedModel
 from aleator.models import build_decoder, open_weights
 from tests.models.check_converted import converted, logits
-from tests.models.check_golden import model_test
-from tests.models.check_hybrid import check_generation, check_golden, check_reuse
 from tests.models.check_kept import check_states
 from tests.models.check_transformers import check, write
 
@@ -36,9 +34,6 @@ SIZES: dict[str, Any] = {
 }  # fmt: skip
 """Of transformers' configuration; with this epsilon GGUF's rules are transformers'."""
 
-test_llama_cpp = model_test(check_golden, NAME)
-test_rewinds_and_cached_prefixes = model_test(check_reuse, NAME)
-test_generation_and_sessions = model_test(check_generation, NAME)
 
 ODD = replace(HYBRID[NAME], layers="ssa", dense_layers=2, head_dim=37, d_conv=3, n_ff=40, seed=5)
 """Two layers with delta nets before one that attends, of sizes that fill no register."""
@@ -187,17 +182,14 @@ def test_published_names_of_fields_and_tensors(tmp_path: Path) -> None:
         (lambda f: f.update(mla_use_nope=False), "mla_use_nope"),
         (lambda f: f.update(moe_router_activation_func="softmax"), "moe_router_activation_func"),
         (lambda f: f["linear_attn_config"].pop("full_attn_layers"), "full_attn_layers"),
-        (
-            lambda f: f["linear_attn_config"].update(full_attn_layers=[0]),
-            "numbers of layers, 1 to 5",
-        ),
+        (lambda f: f["linear_attn_config"].update(full_attn_layers=[0]), "numbers of layers, 1 to 5"),
         (lambda f: f["linear_attn_config"].update(full_attn_layers=[]), "some layers must attend"),
         (lambda f: f.update(layer_types=["linear_attention"] * 5), "layer_types"),
         (lambda f: f["linear_attn_config"].update(num_heads=0), "num_heads is 0"),
         (lambda f: f.update(num_experts=0), "num_experts is 0"),
         (lambda f: f.update(num_expert_group=3), "do not divide into 3 groups"),
     ],
-)
+)  # fmt: skip
 def test_fields_that_are_refused(change: Any, message: str, tmp_path: Path) -> None:
     write_small(tmp_path)
     changed_config(tmp_path, change)

@@ -11,14 +11,8 @@ from aleator.models.config import ModelConfig
 from aleator.models.files.fields import Fields
 from aleator.models.index import read_json
 from tests.models.builders import model_json
-from tests.models.check_golden import model_test
-from tests.models.check_hybrid import check_generation, check_golden, check_reuse, check_shift
 from tests.models.check_transformers import SMALL, like_transformers
 
-test_llama_cpp = model_test(check_golden, "lfm2", "lfm2-untied")
-test_rewinds_and_cached_prefixes = model_test(check_reuse, "lfm2")
-test_generation_and_sessions = model_test(check_generation, "lfm2")
-test_shifted_keys_are_rotated = model_test(check_shift, "lfm2")
 test_transformers = like_transformers(
     "Lfm2Config", {}, {"conv_bias": True, "block_auto_adjust_ff_dim": False}, tolerance=1e-4,
     sizes=SMALL | {

@@ -17,9 +17,8 @@ from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.files.fields import Fields
 from aleator.models.index import read_json
-from tests.models.check_dense import F32, GOLDEN, check_golden, decoder_of
-from tests.models.check_golden import FORMS, model_test, relative, tokens_of
-from tests.models.check_transformers import SMALL, like_transformers
+from tests.models.check_golden import F32, FORMS, decoder_of, golden_of, tokens_of
+from tests.models.check_transformers import SMALL, like_transformers, relative
 
 LATE = 8180  # where golden_models.py begins a text that crosses the end of a chunk
 SIZES: dict[str, Any] = SMALL | {
@@ -34,8 +33,6 @@ def config_of(**changes: Any) -> Any:
     return read_json(Fields("config.json", values))[1]
 
 
-# After a shift llama.cpp rotates the keys of layers that do not rotate.
-test_llama_cpp = model_test(check_golden, "llama4", script_rows=4)
 test_transformers = like_transformers(
     "Llama4TextConfig", {}, {"use_qk_norm": False, "attn_temperature_tuning": False}, sizes=SIZES
 )
@@ -43,8 +40,7 @@ test_transformers = like_transformers(
 
 @pytest.mark.parametrize("form", FORMS)
 def test_llama_cpp_at_a_chunks_end(form: str, tmp_path: Path) -> None:
-    with np.load(GOLDEN / "llama4.npz") as arrays:
-        expected = arrays["late"]
+    expected = golden_of("llama4")["late"]
     decoder = decoder_of("llama4", tmp_path, form)
     context, tokens, rows = Context(decoder, n_ctx=256, **F32), tokens_of(decoder), []
     for n in (5, 9, 6):

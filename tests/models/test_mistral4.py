@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from tests.models.check_converted import converted
-from tests.models.check_dense import check_golden
-from tests.models.check_golden import model_test
 from tests.models.check_transformers import SMALL, check_transformers, renamed
 
 transformers: Any = pytest.importorskip("transformers")
@@ -23,8 +21,6 @@ YARN = {
     "rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "original_max_position_embeddings": 16,
     "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.5,
 }  # fmt: skip
-
-test_llama_cpp = model_test(check_golden, "mistral4")
 
 
 def in_a_model_with_pictures(folder: Path) -> None:

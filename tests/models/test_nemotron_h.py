@@ -9,8 +9,6 @@ import pytest
 from aleator.core.errors import UnsupportedModel
 from aleator.models.files.fields import Fields
 from aleator.models.index import read_json
-from tests.models.check_golden import model_test
-from tests.models.check_hybrid import check_generation, check_golden, check_reuse
 from tests.models.check_transformers import like_transformers
 
 SIZES: dict[str, Any] = {
@@ -20,9 +18,6 @@ SIZES: dict[str, Any] = {
     "mamba_num_heads": 8, "mamba_head_dim": 8, "n_groups": 2, "chunk_size": 16,
 }  # fmt: skip
 
-test_llama_cpp = model_test(check_golden, "nemotron_h", "nemotron_h-bias")
-test_rewinds_and_cached_prefixes = model_test(check_reuse, "nemotron_h")
-test_generation_and_sessions = model_test(check_generation, "nemotron_h")
 # Steps are kept from being shorter than time_step_min: most of them, with this one.
 test_transformers = like_transformers(
     "NemotronHConfig", {}, {"time_step_min": 0.7, "mlp_bias": True}, sizes=SIZES, tolerance=1e-4

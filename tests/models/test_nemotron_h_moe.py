@@ -10,14 +10,9 @@ from hybrid_models import HYBRID, write_hybrid
 
 from aleator.core.errors import UnsupportedModel
 from aleator.models import open_weights
-from tests.models.check_golden import model_test
-from tests.models.check_hybrid import check_generation, check_golden, check_reuse
 from tests.models.check_transformers import like_transformers
 from tests.models.test_nemotron_h import SIZES
 
-test_llama_cpp = model_test(check_golden, "nemotron_h_moe")
-test_rewinds_and_cached_prefixes = model_test(check_reuse, "nemotron_h_moe")
-test_generation_and_sessions = model_test(check_generation, "nemotron_h_moe")
 test_transformers = like_transformers(
     "NemotronHConfig", {}, {"n_group": 3, "topk_group": 2, "norm_topk_prob": False}, tolerance=1e-4,
     sizes=SIZES | {

@@ -7,13 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.models.check_dense import check_golden
-from tests.models.check_golden import model_test
 from tests.models.check_transformers import SMALL, check_transformers, renamed
 
 transformers: Any = pytest.importorskip("transformers")
-
-test_llama_cpp = model_test(check_golden, "orion")
 
 
 def test_transformers(tmp_path: Path) -> None:

@@ -331,16 +331,8 @@ def test_damaged_files(
         ("gptq", {"checkpoint_format": "marlin"}, "checkpoint_format='marlin'"),
         ("awq", {"version": "gemv"}, "'awq' with version='gemv'"),
         ("awq", {"bits": 3}, "'awq' with bits=3"),
-        (
-            "fp8",
-            {"weight_block_size": [128, 128]},
-            r"it must be \[1, 2\] for blocks of \[128, 128\]",
-        ),
-        (
-            "fp8",
-            {"weight_block_size": [64]},
-            r"weight_block_size is \[64\]; it must be two positive",
-        ),
+        ("fp8", {"weight_block_size": [128, 128]}, r"it must be \[1, 2\] for blocks of \[128, 128\]"),
+        ("fp8", {"weight_block_size": [64]}, r"weight_block_size is \[64\]; it must be two positive"),
         ("fp8", {"weight_block_size": [64, 0]}, "two positive integers"),
         ("fp8", {"weight_block_size": ["64", 64]}, "two positive integers"),
         ("fp8", {"weight_block_size": [64, 32]}, "columns must be a multiple of 64"),
@@ -351,7 +343,7 @@ def test_damaged_files(
         ("gptq", {"quant_method": 3}, "quant_method must be a string"),
         ("gptq", {"quant_method": "awq"}, "has the type I32, and belongs to no matrix"),
     ],
-)
+)  # fmt: skip
 def test_other_ways_to_quantise(
     tmp_path: Path, name: str, changes: dict[str, Any], what: str
 ) -> None:

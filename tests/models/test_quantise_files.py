@@ -210,11 +210,7 @@ def test_refused(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         Quantisation(small, "Q8_0", weighed_other(tmp_path, "x", 256))
     with pytest.raises(FileFormatError, match="64 numbers for 1 matrices of 256 columns"):
         Quantisation(small, "Q8_0", weighed_other(tmp_path, "blk.0.attn_q.weight", 64))
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "empty.gguf",
-        "i.gguf",
-        "link.gguf",
-    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.gguf", "i.gguf", "link.gguf"]
 
 
 def test_a_name_may_be_as_long_as_the_system_allows(small: Path, tmp_path: Path) -> None:

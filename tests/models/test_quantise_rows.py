@@ -16,10 +16,7 @@ GOLDEN = json.loads(FILE.read_text())
 
 
 def quantised(
-    kind: str,
-    x: np.ndarray,
-    importance: np.ndarray | None = None,
-    n_threads: int = 1,
+    kind: str, x: np.ndarray, importance: np.ndarray | None = None, n_threads: int = 1
 ) -> np.ndarray:
     block = TENSOR_TYPES[kind]
     made = np.full((len(x), x.shape[1] // block.block * block.size), 0xA5, np.uint8)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import transformers
 
-from tests.models.check_golden import like_llama_cpp
 from tests.models.check_transformers import SMALL, check, like_transformers, write
 
 SIZES = SMALL | {
@@ -15,7 +14,6 @@ SIZES = SMALL | {
     "num_experts": 6, "num_experts_per_tok": 3,
 }  # fmt: skip
 
-test_llama_cpp = like_llama_cpp("qwen2moe")
 test_transformers = like_transformers(
     "Qwen2MoeConfig", {}, {"norm_topk_prob": True}, {"mlp_only_layers": [0]}, sizes=SIZES
 )

@@ -7,14 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.models.check_dense import check_golden, check_no_shift
-from tests.models.check_golden import model_test
 from tests.models.check_transformers import SMALL, check_transformers
 
 transformers: Any = pytest.importorskip("transformers")
-
-test_llama_cpp = model_test(check_golden, "qwen2vl", tolerance=2e-5)
-test_a_shift_is_refused = model_test(check_no_shift, "qwen2vl")
 
 
 @pytest.mark.parametrize("kind", ["Qwen2VL", "Qwen2_5_VL"])

@@ -13,8 +13,7 @@ from aleator.generate import Batch, Context
 from aleator.models import build_decoder, index, open_weights
 from aleator.models.files.fields import Fields
 from tests.models.builders import model_json
-from tests.models.check_golden import relative
-from tests.models.check_transformers import SMALL, check_transformers, like_transformers
+from tests.models.check_transformers import SMALL, check_transformers, like_transformers, relative
 
 transformers: Any = pytest.importorskip("transformers")
 SIZES = SMALL | {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 48}

@@ -117,12 +117,8 @@ def test_the_base_grows_with_the_context(factor: float, n_ctx: int, growth: floa
 
 
 YARN: dict[str, Any] = {
-    "dim": 16,
-    "theta": 500.0,
-    "scaling": "yarn",
-    "factor": 4.0,
-    "original_context": 64,
-}
+    "dim": 16, "theta": 500.0, "scaling": "yarn", "factor": 4.0, "original_context": 64,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,7 @@ from aleator.models.files.safetensors import read_file
 from aleator.models.layers.linear import tensor as in_torch
 from aleator.models.weights import Weights, open_weights
 from tests.drawn import differences
-from tests.models.builders import (
-    hugging_face_tensors,
-    model_json,
-    model_tensors,
-    write_directory,
-)
+from tests.models.builders import hugging_face_tensors, model_json, model_tensors, write_directory
 
 
 @pytest.mark.parametrize("shards", [1, 3])

@@ -11,14 +11,11 @@ import pytest
 
 from aleator.models.files.fields import Fields
 from aleator.models.index import read_json
-from tests.models.check_dense import check_golden
-from tests.models.check_golden import model_test
 from tests.models.check_transformers import SMALL, like_transformers
 
 transformers: Any = pytest.importorskip("transformers")
 SIZES = SMALL | {"num_hidden_layers": 4, "bos_token_id": 1, "eos_token_id": 2}
 
-test_llama_cpp = model_test(check_golden, "smollm3", script_rows=4)
 test_transformers = like_transformers(
     "SmolLM3Config", {}, {"no_rope_layers": [0, 1, 1, 0], "attention_bias": True}, sizes=SIZES
 )

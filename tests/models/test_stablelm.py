@@ -9,20 +9,14 @@ import pytest
 
 from aleator.core.errors import UnsupportedModel
 from aleator.models import open_weights
-from tests.models.check_dense import check_golden
-from tests.models.check_golden import model_test
 from tests.models.check_transformers import SMALL, like_transformers
 
 transformers: Any = pytest.importorskip("transformers")
 
-test_llama_cpp = model_test(check_golden, "stablelm")
 test_transformers = like_transformers(
     "StableLmConfig",
     {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.25}},
-    {
-        "rope_parameters": {"rope_theta": 1e5, "partial_rotary_factor": 0.5},
-        "use_qkv_bias": True,
-    },
+    {"rope_parameters": {"rope_theta": 1e5, "partial_rotary_factor": 0.5}, "use_qkv_bias": True},
     whole=True,
 )
 

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
+import delta_models
 import gguf
+import make_models
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType
+from wide_models import SMALL
 
 from aleator.core.errors import FileFormatError, ModelNotFound, ParameterError, UnsupportedModel
+from aleator.models.build import build_decoder
 from aleator.models.files.mapping import lock
 from aleator.models.weights import open_weights
 from tests.models.builders import model_metadata, model_tensors, raw_gguf, tensor, write_gguf
@@ -67,6 +72,28 @@ def test_missing_tensors_and_wrong_shapes_are_named(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match=r"shape \[24, 32\].*asks for \[32, 24\]") as caught:
         weights.expect("token_embd.weight", (32, 24))
     assert caught.value.field == "token_embd.weight"
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("jamba", "blk.0.ssm_b_norm.weight"), ("jamba", "blk.1.attn_q.weight"),
+        ("jamba", "blk.2.ffn_up.weight"), ("gpt-oss", "blk.1.attn_sinks.weight"),
+        ("gpt-oss", "blk.1.ffn_down_exps.bias"), ("gpt-oss", "blk.1.ffn_gate_inp.bias"),
+        ("qwen2moe", "blk.1.ffn_gate_inp.weight"),
+        ("qwen2moe", "blk.1.ffn_up_exps.weight"), ("qwen2moe", "blk.1.ffn_down_shexp.weight"),
+        ("qwen35", "blk.0.ssm_beta.weight"), ("qwen35", "blk.0.ssm_a"), ("qwen35", "blk.1.attn_q.weight"),
+    ],
+)  # fmt: skip
+def test_a_model_names_the_tensor_that_it_lacks(model: str, name: str, tmp_path: Path) -> None:
+    spec: Any = SMALL[model]
+    kind: Any = delta_models if model in delta_models.DELTAS else make_models
+    tensors = dict(kind.each_tensor(spec))
+    del tensors[name]
+    write = delta_models.write_delta if kind is delta_models else make_models.write_model
+    path = write(tmp_path / "m.gguf", spec, tensors)
+    with pytest.raises(FileFormatError, match=re.escape(name.removesuffix(".weight"))):
+        build_decoder(open_weights(path))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])

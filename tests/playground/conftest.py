@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import pytest
 
 import aleator
@@ -15,6 +13,7 @@ from aleator.server.app import create_app
 from aleator.server.options import ServerOptions
 from aleator.server.playground.recording import Recording
 from aleator.server.service import Service
+from tests.server.conftest import InProcess
 
 if TYPE_CHECKING:
     from tests.playground.browser import Browser
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 ROOT = "/api/playground"
 
 
-class Client:
+class Client(InProcess):
     """Speaks to the playground of a service; ``options`` are those of the server."""
 
     def __init__(
@@ -30,16 +29,6 @@ class Client:
     ) -> None:
         self.model = model
         self.app = create_app(Service(model, engine, ServerOptions(**options)))
-
-    def request(self, method: str, path: str, **given: Any) -> httpx.Response:
-        """The response to one request."""
-
-        async def ask() -> httpx.Response:
-            transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
-            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
-                return await http.request(method, path, **given)
-
-        return asyncio.run(ask())
 
     def get(self, path: str = "") -> Any:
         """What GET answers."""

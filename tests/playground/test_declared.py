@@ -48,24 +48,14 @@ def test_a_preset_is_told_with_the_values_that_it_sets(client: Client) -> None:
     "sampling",
     [
         {"preset": "llama.cpp", "temperature": 0.5, "top_k": 20},
-        {
-            "preset": "neutral",
-            "samplers": ["min_p", "temperature"],
-            "min_p": 0.1,
-            "temperature": 1.5,
-        },
-        {
-            "preset": "vllm",
-            "logit_bias": {"15": -1.5},
-            "bad_words": ["a b", "c"],
-            "ignore_eos": True,
-        },
+        {"preset": "neutral", "samplers": ["min_p", "temperature"], "min_p": 0.1, "temperature": 1.5},
+        {"preset": "vllm", "logit_bias": {"15": -1.5}, "bad_words": ["a b", "c"], "ignore_eos": True},
         {"preset": "neutral", "grammar": 'root ::= "it\'s" "\\n"', "seed": 3},
         {"preset": "neutral", "mirostat": 2, "allowed_token_ids": [1, 2]},
         {"preset": "neutral", "min_keep": 3, "top_p": 0.5, "numerics": "llama.cpp"},
     ],
     ids=range(6),
-)
+)  # fmt: skip
 def test_the_three_spellings_mean_the_same_chain(client: Client, sampling: dict[str, Any]) -> None:
     told = client.post("/chain", **sampling)
     given = dict(sampling)

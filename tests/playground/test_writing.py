@@ -25,17 +25,12 @@ CHAINS: list[dict[str, Any]] = [
     {"preset": "llama.cpp", "mirostat": 1},
     {"preset": "llama.cpp", "numerics": "llama.cpp"},
     {"preset": "neutral", "samplers": ["xtc", "adaptive_p"], "adaptive_target": 0.3},
-    {
-        "preset": "llama.cpp",
-        "xtc_probability": 0.5,
-        "dry_multiplier": 0.8,
-        "repetition_penalty": 1.2,
-    },
+    {"preset": "llama.cpp", "xtc_probability": 0.5, "dry_multiplier": 0.8, "repetition_penalty": 1.2},
     {"preset": "neutral", "p_less": "normalized"},
     {"preset": "neutral", "top_h": 0.4, "min_k_tau": 3.0},
     {"preset": "neutral", "phases": {"code": {"begin": "e", "end": "t", "top_k": 3}}},
     {"preset": "llama.cpp", "grammar": GRAMMAR},
-]
+]  # fmt: skip
 
 
 def generated(client: Client, prompt: Any, **options: Any) -> list[int]:

@@ -12,16 +12,11 @@ from aleator.generate import Batch, Context
 
 CHAINS: tuple[dict[str, Any], ...] = (
     {"temperature": 0.7, "top_k": 40, "top_p": 0.9, "min_p": 0.05},
-    {
-        "repetition_penalty": 1.2,
-        "no_repeat_ngram_size": 2,
-        "xtc_probability": 0.5,
-        "typical_p": 0.9,
-    },
+    {"repetition_penalty": 1.2, "no_repeat_ngram_size": 2, "xtc_probability": 0.5, "typical_p": 0.9},
     {"mirostat": 2, "mirostat_tau": 4.0},
     {"adaptive_target": 0.3, "smoothing_factor": 0.4},
     {"top_h": 0.4, "draw": "gumbel"},
-)
+)  # fmt: skip
 
 
 def row(n: int, number: int) -> NDArray[np.float32]:

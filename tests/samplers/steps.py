@@ -90,13 +90,17 @@ def average_surprise(sampler: S.Sampler, row: Row) -> float:
     return float(np.mean(surprises[200:]))
 
 
-def check_warper(warper: Any, cutoff: Any) -> None:
+def check_warper(
+    warper: Any, cutoff: Any, bounds: Any = ((3e-4, 1), (0.01, 1), (0.2, 7), (0.9, 3))
+) -> None:
     """``cutoff(bound, min_keep)`` keeps the tokens that transformers' class keeps with these."""
     import torch
 
     for seed in range(20):
         row = (2 * np.random.default_rng(seed).normal(size=300)).astype(np.float32)
-        for bound, least in ((3e-4, 1), (0.01, 1), (0.2, 7), (0.9, 3)):
-            left = warper(bound, min_tokens_to_keep=least)(None, torch.from_numpy(row)[None])[0]
+        for bound, least in bounds:
+            left = warper(bound, min_tokens_to_keep=least)(
+                None, torch.from_numpy(row).double()[None]
+            )[0]
             theirs = torch.isfinite(left).nonzero().ravel().tolist()
             assert kept(row, cutoff(bound, least)) == theirs

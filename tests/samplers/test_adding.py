@@ -154,11 +154,7 @@ def test_its_device_form_gives_the_tokens_of_the_host(copied: Path) -> None:
     (package / f"device/backends/torch/{STEM}.py").write_text(module)
     for name, above, line in (
         ("samplers/plan.py", '"top_n_sigma", ', f'"{STEM}", '),
-        (
-            "device/backends/torch/program.py",
-            "from aleator.device.backends.torch.user",
-            imported,
-        ),
+        ("device/backends/torch/program.py", "from aleator.device.backends.torch.user", imported),
         (
             "device/backends/torch/program.py",
             '    "typical_p": truncation.DeviceTypicalP,\n',

@@ -339,17 +339,8 @@ FLAT_CHAINS: dict[str, list[S.Sampler]] = {
     **{f"top_p {p}": [S.TopP(top_p=p), S.Dist()] for p in (0.05, 0.5, 0.95, 0.9999)},
     **{f"typical {p}": [S.TypicalP(typical_p=p), S.Dist()] for p in (0.05, 0.5, 0.9, 0.999)},
     "hot": [S.Temperature(temperature=2.5), S.TopP(top_p=0.9), S.MinP(min_p=0.01), S.Dist()],
-    "cold": [
-        S.Temperature(temperature=0.4),
-        S.TypicalP(typical_p=0.9),
-        S.TopP(top_p=0.5),
-        S.Dist(),
-    ],
-    "min_keep": [
-        S.TopP(top_p=0.5, min_keep=9000),
-        S.TypicalP(typical_p=0.1, min_keep=4000),
-        S.Dist(),
-    ],
+    "cold": [S.Temperature(temperature=0.4), S.TypicalP(typical_p=0.9), S.TopP(top_p=0.5), S.Dist()],
+    "min_keep": [S.TopP(top_p=0.5, min_keep=9000), S.TypicalP(typical_p=0.1, min_keep=4000), S.Dist()],
     "full": [S.Softmax(), S.TopK(top_k=15000), S.TopP(top_p=0.98, mass="full"), S.Dist()],
     "twice": [
         S.TopP(top_p=0.97),
@@ -358,7 +349,7 @@ FLAT_CHAINS: dict[str, list[S.Sampler]] = {
         S.TopP(top_p=0.9),
         S.Dist(),
     ],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FLAT_CHAINS)

@@ -41,7 +41,6 @@ def test_transformers_agrees() -> None:
     pytest.importorskip("torch")
     warpers = pytest.importorskip("transformers").generation.logits_process
     check_warper(
-        warpers.EtaLogitsWarper,
-        lambda bound, least: S.EtaCutoff(eta_cutoff=bound, min_keep=least),
+        warpers.EtaLogitsWarper, lambda bound, least: S.EtaCutoff(eta_cutoff=bound, min_keep=least)
     )
     assert math.isclose(S.EtaCutoff(eta_cutoff=0.2).eta_cutoff, 0.2)

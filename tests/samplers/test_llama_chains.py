@@ -9,10 +9,10 @@ import pytest
 
 from aleator import samplers as S
 from aleator.core.errors import ParameterError
-from tests.samplers.test_llama_cases import applied
 from tests.samplers.test_llama_departures import (
     ROW,
     SELECTING,
+    applied,
     chain,
     full_chain,
     run,
@@ -36,8 +36,7 @@ def test_a_completion_adds_to_the_seed() -> None:
 
 
 @pytest.mark.parametrize(
-    "build",
-    [full_chain, *[lambda samplers=samplers: chain(*samplers) for samplers in SELECTING]],
+    "build", [full_chain, *[lambda samplers=samplers: chain(*samplers) for samplers in SELECTING]]
 )
 def test_rollback_is_exact_at_any_depth(build: Any) -> None:
     c = build()

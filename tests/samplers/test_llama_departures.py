@@ -15,7 +15,6 @@ from aleator import samplers as S
 from aleator.core import host
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.text import Tokenizer, Vocabulary
-from tests.samplers.test_llama_cases import applied
 from tests.text.vocabularies import sentencepiece
 
 Logits = NDArray[np.float32]
@@ -25,6 +24,12 @@ ROW = row("spread", 3000, 3)
 
 def chain(*samplers: S.Sampler, **options: Any) -> S.SamplerChain:
     return S.SamplerChain(samplers, numerics="llama.cpp", **options)
+
+
+def applied(c: S.SamplerChain, logits: Logits) -> S.Candidates:
+    candidates = S.Candidates(logits)
+    c.apply(candidates)
+    return candidates
 
 
 def run(c: S.SamplerChain, n: int) -> list[int]:
@@ -58,7 +63,24 @@ def test_nan_is_masked() -> None:
         assert [c.sample(logits) for _ in range(5)] == [d.sample(masked) for _ in range(5)]
 
 
-@pytest.mark.parametrize("samplers", [*SELECTING, [S.Greedy()]])
+def test_a_single_candidate_consumes_a_draw_of_dist_only() -> None:
+    one, zeros = np.zeros(1, np.float32), np.zeros(1000, np.float32)
+    for sampler, place in (
+        (S.Dist(42), 183),
+        (S.MirostatV2(mirostat_tau=20, seed=42), 796),
+        (S.AdaptiveP(adaptive_target=-1, seed=42), 796),
+    ):
+        c = chain(sampler)
+        assert applied(c, one).selected == 0
+        drawn = applied(c, zeros)
+        assert drawn.selected == drawn.ids[place]  # mirostat sorts, which shuffles equal logits
+    c = chain(S.Dist(42))
+    with pytest.raises(LogitsError, match="empty"):
+        c.sample(np.zeros(0, np.float32))
+    assert applied(c, zeros).selected == 796
+
+
+@pytest.mark.parametrize("samplers", [*SELECTING, [S.Greedy()], [S.MinP(min_p=0.5), S.Dist(7)]])
 @pytest.mark.parametrize("bad", [np.full(300, -np.inf), np.full(300, np.nan), np.zeros(0)])
 def test_nothing_finite_is_an_error_that_draws_nothing(samplers: Any, bad: Any) -> None:
     c, d = chain(*samplers), chain(*samplers)

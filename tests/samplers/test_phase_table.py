@@ -85,17 +85,14 @@ def test_the_longest_mark_is_found_whatever_space_follows() -> None:
 @pytest.mark.parametrize(
     ("words", "made"),
     [
-        (
-            ["code:begin=<c>", "code:temperature=0.5"],
-            {"code": {"begin": "<c>", "temperature": 0.5}},
-        ),
+        (["code:begin=<c>", "code:temperature=0.5"], {"code": {"begin": "<c>", "temperature": 0.5}}),
         (["thinking=greedy", "thinking:top-k=3"], {"thinking": {"preset": "greedy", "top_k": 3}}),
         (["histories=own", "start=answer"], {"histories": "own", "start": "answer"}),
         ([' {"a": {"begin": "x"}}', "a:end=y=z"], {"a": {"begin": "x", "end": "y=z"}}),
         (["a:samplers=top_k;min_p"], {"a": {"samplers": "top_k;min_p"}}),
         (["a:allowed_token_ids=5"], {"a": {"allowed_token_ids": [5]}}),
     ],
-)
+)  # fmt: skip
 def test_phases_in_words(words: list[str], made: dict[str, Any]) -> None:
     assert ALL["phases"].read(words) == made
 

@@ -271,16 +271,10 @@ def test_parameters_as_json() -> None:
         ({"thinking": {"temperature": -1, **MARKS}}, "in 'thinking': temperature=-1"),
         ({"thinking": {"seed": 1, **MARKS}}, "has seed, which holds for a whole text"),
         ({"thinking": {"grammar": "root ::= [a]"}}, "has grammar, which"),
-        (
-            {"thinking": "greddy"},
-            "in 'thinking': there is no preset 'greddy'; the names are llama.cpp, ",
-        ),
+        ({"thinking": "greddy"}, "in 'thinking': there is no preset 'greddy'; the names are llama.cpp, "),
         ({"thinking": {"preset": 3}}, "there is no preset 3"),
         ({"answer": ""}, "there is no preset ''"),
-        (
-            {"answer": {"preset": "greedy", "samplers": "top_k", "min_p": 0.1}},
-            "min_p=0.1 would have no",
-        ),
+        ({"answer": {"preset": "greedy", "samplers": "top_k", "min_p": 0.1}}, "min_p=0.1 would have no"),
         ({"answer": {"begin": "x"}}, "'answer' has marks"),
         ({"code": {"end": "x"}}, "how 'code' begins"),
         ({"code": {"begin": ""}}, "is no mark"),
@@ -296,12 +290,9 @@ def test_parameters_as_json() -> None:
         ({"answer": 3}, "give a mapping"),
         ("thinking", "give a mapping"),
         ({f"p{i}": {"begin": f"{i}."} for i in range(10, 30)}, "20 phases: give at most 16"),
-        (
-            {"code": {"begin": 2**24}},
-            "is no mark: give a text .* or the id of a token, up to 16,777,215",
-        ),
+        ({"code": {"begin": 2**24}}, "is no mark: give a text .* or the id of a token, up to 16,777,215"),
     ],
-)
+)  # fmt: skip
 def test_what_is_refused(phases: Any, says: str) -> None:
     with pytest.raises(ParameterError, match=says) as caught:
         SamplingParams(phases=phases)

@@ -51,15 +51,11 @@ SPECIAL: dict[str, st.SearchStrategy[Any]] = {
         st.integers(0, 9), st.floats(-5, 5) | st.floats(allow_nan=False), max_size=3
     ),
     "allowed": st.none() | st.sets(TOKENS, min_size=1, max_size=200),
-    "bad_words": st.lists(
-        st.lists(st.integers(0, 9), min_size=1, max_size=3).map(tuple), max_size=3
-    ),
+    "bad_words": st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=3).map(tuple), max_size=3),
     "mass": st.sampled_from(["current", "current", "current", "current", "full"]),
     "watermark_key_file": st.just(WatermarkKey(b"a key for tests only")),
-    "dry_sequence_breakers": st.lists(
-        st.lists(TOKENS, min_size=1, max_size=3).map(tuple), max_size=3
-    ),
-}
+    "dry_sequence_breakers": st.lists(st.lists(TOKENS, min_size=1, max_size=3).map(tuple), max_size=3),
+}  # fmt: skip
 
 
 def values(p: Parameter) -> st.SearchStrategy[Any]:

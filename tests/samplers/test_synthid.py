@@ -275,22 +275,7 @@ def test_the_bound_of_the_weighted_mean_is_the_least_over_all_tilts() -> None:
 def test_what_is_found_is_as_recorded() -> None:
     tokens = np.random.default_rng(15).integers(0, 50, 120).tolist()
     found = detect_synthid(tokens, KEY, ngram=2)
-    told = (
-        found.n_scored,
-        found.score,
-        found.mean,
-        found.weighted_mean,
-        found.log10_p,
-        found.weighted_log10_p,
-    )
-    assert told == pytest.approx(RECORDED, rel=1e-6)
-
-
-RECORDED = (
-    118,
-    1806.0,
-    0.5101694915254237,
-    0.5138515488018702,
-    -0.9691270273269161,
-    -0.5031655153711675,
-)
+    assert (found.n_scored, found.score) == (118, 1806.0)
+    told = (found.mean, found.weighted_mean, found.log10_p, found.weighted_log10_p)
+    recorded = (0.5101694915254237, 0.5138515488018702, -0.9691270273269161, -0.5031655153711675)
+    assert told == pytest.approx(recorded, rel=1e-6)

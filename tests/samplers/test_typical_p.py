@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from aleator import samplers as S
-from tests.samplers.steps import INF, NAN, f32, kept, kept_by_llama, logs
+from tests.samplers.steps import INF, NAN, check_warper, f32, kept, kept_by_llama, logs
 
 # Entropy 1.75 bits: surprises 1, 2, 3, 3 lie 0.75, 0.25, 1.25, 1.25 away.
 P = logs([0.5, 0.25, 0.125, 0.125])
@@ -57,12 +56,10 @@ def test_a_temperature_moves_the_entropy() -> None:
 
 
 def test_transformers_agrees() -> None:
-    torch = pytest.importorskip("torch")
+    pytest.importorskip("torch")
     warpers = pytest.importorskip("transformers").generation.logits_process
-    for seed in range(20):
-        row = (2 * np.random.default_rng(seed).normal(size=300)).astype(np.float32)
-        for mass, least in ((0.2, 1), (0.5, 7), (0.9, 1), (0.95, 3)):
-            warper = warpers.TypicalLogitsWarper(mass, min_tokens_to_keep=least)
-            theirs = warper(None, torch.from_numpy(row).double()[None])[0]
-            expected = torch.isfinite(theirs).nonzero().ravel().tolist()
-            assert kept(row, S.TypicalP(typical_p=mass, min_keep=least)) == expected
+    check_warper(
+        warpers.TypicalLogitsWarper,
+        lambda mass, least: S.TypicalP(typical_p=mass, min_keep=least),
+        ((0.2, 1), (0.5, 7), (0.9, 1), (0.95, 3)),
+    )

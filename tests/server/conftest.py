@@ -30,7 +30,23 @@ REASONING = (
 """Has the model reason first, if asked to."""
 
 
-class Client:
+class InProcess:
+    """Speaks to an application in this process."""
+
+    app: Any
+
+    def request(self, method: str, path: str, **given: Any) -> httpx.Response:
+        """The response to one request."""
+
+        async def ask() -> httpx.Response:
+            transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+                return await http.request(method, path, **given)
+
+        return asyncio.run(ask())
+
+
+class Client(InProcess):
     """Speaks to a service; ``options`` are those of the server.
 
     Attributes:
@@ -44,16 +60,6 @@ class Client:
         defaults = options.pop("defaults", None)
         self.service = Service(model, engine, ServerOptions(**options), defaults)
         self.app = create_app(self.service)
-
-    def request(self, method: str, path: str, **given: Any) -> httpx.Response:
-        """The response to one request."""
-
-        async def ask() -> httpx.Response:
-            transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
-            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
-                return await http.request(method, path, **given)
-
-        return asyncio.run(ask())
 
     def get(self, path: str) -> httpx.Response:
         """The response to a GET."""

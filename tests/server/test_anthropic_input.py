@@ -169,57 +169,29 @@ def user(*blocks: dict[str, Any]) -> dict[str, Any]:
         ({"system": 3}, "system", "give a text, or a list"),
         ({"messages": []}, "messages", "at least one message"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role", "give 'user'"),
-        (
-            {"messages": [{"role": "user", "content": []}]},
-            "messages[0].content",
-            "at least one block",
-        ),
-        (
-            {"messages": [{"role": "user", "content": "x", "name": "y"}]},
-            "messages[0].name",
-            "unknown",
-        ),
-        (
-            {"messages": [*HI, {"role": "assistant", "content": "x"}]},
-            "messages",
-            "going on with a text",
-        ),
+        ({"messages": [{"role": "user", "content": []}]}, "messages[0].content", "at least one block"),
+        ({"messages": [{"role": "user", "content": "x", "name": "y"}]}, "messages[0].name", "unknown"),
+        ({"messages": [*HI, {"role": "assistant", "content": "x"}]}, "messages", "going on with a text"),
         (user({"type": "image", "source": {}}), "messages[0].content[0].type", "pictures are not"),
         (user({"type": "document", "source": {}}), "messages[0].content[0].type", "files are not"),
         (user({"type": "tool_use", "id": "x"}), "messages[0].content[0].type", "give 'text'"),
-        (
-            user({"type": "text", "text": "x", "txt": 1}),
-            "messages[0].content[0].txt",
-            "did you mean",
-        ),
+        (user({"type": "text", "text": "x", "txt": 1}), "messages[0].content[0].txt", "did you mean"),
         (
             user({"type": "tool_result", "tool_use_id": "x"}),
             "messages[0].content[0].tool_use_id",
             "no call before it",
         ),
-        (
-            {"tools": [{**TOOL, "type": "web_search_20250305"}]},
-            "tools[0].type",
-            "only tools of your own",
-        ),
+        ({"tools": [{**TOOL, "type": "web_search_20250305"}]}, "tools[0].type", "only tools of your own"),
         ({"tools": [{"name": "f"}]}, "tools[0].input_schema", "give a JSON schema"),
         ({"tools": [{**TOOL, "defer_loading": True}]}, "tools[0].defer_loading", "sees all tools"),
         ({"tool_choice": "auto"}, "tool_choice", "give an object"),
         ({"tool_choice": {"type": "tool"}}, "tool_choice.name", "give a text"),
         ({"thinking": {"type": "enabled"}}, "thinking.budget_tokens", "give a whole number"),
         ({"thinking": {"type": "disabled", "display": "omitted"}}, "thinking.display", "as it is"),
-        (
-            {"output_config": {"format": {"type": "json"}}},
-            "output_config.format.type",
-            "json_schema",
-        ),
-        (
-            {"output_format": {"type": "json_schema"}},
-            "output_format.schema",
-            "give a JSON schema",
-        ),
+        ({"output_config": {"format": {"type": "json"}}}, "output_config.format.type", "json_schema"),
+        ({"output_format": {"type": "json_schema"}}, "output_format.schema", "give a JSON schema"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_honoured_is_refused_by_name(
     body: dict[str, Any], name: str, said: str
 ) -> None:

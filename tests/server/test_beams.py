@@ -176,10 +176,7 @@ def test_what_a_server_bans_or_marks_is_not_evaded(
         ({"banned_strings": ["th"]}, "banned_strings"),
         ({"banned_regex": "th"}, "banned_regex"),
         ({"draw": "watermark", "watermark_key_file": key}, "draw"),
-        (
-            {"phases": {"answer": {"draw": "watermark"}}, "watermark_key_file": key},
-            "phases",
-        ),
+        ({"phases": {"answer": {"draw": "watermark"}}, "watermark_key_file": key}, "phases"),
     ):
         error = make_client(defaults=defaults).refused(COMPLETIONS, **BEAMS)
         assert error["param"] == "use_beam_search"

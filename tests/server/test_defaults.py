@@ -27,11 +27,7 @@ def options(client: Client, path: str = COMPLETIONS, **body: Any) -> dict[str, A
 
 @pytest.mark.parametrize(
     "own",
-    [
-        {"temperature": 2},
-        {"numerics": "llama.cpp"},
-        {"phases": {"answer": {"temperature": 0.5}}},
-    ],
+    [{"temperature": 2}, {"numerics": "llama.cpp"}, {"phases": {"answer": {"temperature": 0.5}}}],
 )
 def test_a_stretch_that_does_not_fit_is_left_out(
     make_client: MakeClient, model: LanguageModel, own: dict[str, Any]

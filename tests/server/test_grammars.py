@@ -24,13 +24,7 @@ from aleator.samplers.constrained import ConstraintSampler
 from aleator.server import grammar_limits
 from aleator.server.auth import Caller, set_caller
 from aleator.server.errors import api_error
-from aleator.server.grammar_limits import (
-    KEPT,
-    KEPT_BYTES,
-    KeptGrammars,
-    Trials,
-    allocated_bytes,
-)
+from aleator.server.grammar_limits import KEPT, KEPT_BYTES, KeptGrammars, Trials, allocated_bytes
 from aleator.server.grammars import MAX_CONCURRENT, Grammars, sampler_of
 from tests.server.conftest import TEMPLATE
 from tests.server.live import in_thread, request_of, rest, until
@@ -117,11 +111,7 @@ def test_a_lack_because_of_which_no_process_starts_may_pass(
 
 @pytest.mark.parametrize(
     ("error", "status"),
-    [
-        (MemoryError(), 503),
-        (RuntimeError("can't start new thread"), 503),
-        (RuntimeError("x"), 500),
-    ],
+    [(MemoryError(), 503), (RuntimeError("can't start new thread"), 503), (RuntimeError("x"), 500)],
 )
 def test_a_lack_of_memory_or_threads_may_pass(error: Exception, status: int) -> None:
     made = api_error(error)

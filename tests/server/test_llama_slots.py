@@ -205,9 +205,7 @@ def test_files_of_one_namespace_are_not_found_in_another(
 
 
 def test_texts_of_many_salts_are_not_all_remembered(
-    model: aleator.LanguageModel,
-    served_engine: aleator.Engine,
-    monkeypatch: pytest.MonkeyPatch,
+    model: aleator.LanguageModel, served_engine: aleator.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(llama_slots, "MOST_TEXTS", 2)
     slots = Slots(Service(model, served_engine, ServerOptions()))

@@ -131,24 +131,14 @@ def test_vectors(asks: Client) -> None:
     ("path", "body", "status", "said"),
     [
         ("/api/chat", {"messages": HI, "typo": 1}, 400, "there is no field 'typo'"),
-        (
-            "/api/chat",
-            {"messages": HI, "options": {"num_predict": -5}},
-            400,
-            "options.num_predict=-5",
-        ),
+        ("/api/chat", {"messages": HI, "options": {"num_predict": -5}}, 400, "options.num_predict=-5"),
         ("/api/chat", {"messages": HI, "format": {"type": "nothing"}}, 400, "nothing"),
-        (
-            "/api/chat",
-            {"messages": HI, "think": "low"},
-            400,
-            "think: the chat template does not read",
-        ),
+        ("/api/chat", {"messages": HI, "think": "low"}, 400, "think: the chat template does not read"),
         ("/api/chat", {"model": "gpt", "messages": HI}, 404, "model='gpt'"),
         ("/api/generate", {"prompt": "x", "images": ["aGk="]}, 400, "pictures are not supported"),
         ("/api/show", {"model": None}, 400, "model is missing"),
     ],
-)
+)  # fmt: skip
 def test_errors_name_fields_as_the_client_does(
     asks: Client, path: str, body: dict[str, Any], status: int, said: str
 ) -> None:

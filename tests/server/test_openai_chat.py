@@ -138,10 +138,7 @@ def test_json(client: Client) -> None:
 
 def test_forced_calls_go_back_and_forth(client: Client) -> None:
     body = {**HI, "max_tokens": 80, "tools": [WEATHER]}
-    choices = (
-        "required",
-        {"type": "function", "function": {"name": "get_weather"}},
-    )
+    choices = ("required", {"type": "function", "function": {"name": "get_weather"}})
     for choice in choices:
         (made,) = client.made(PATH, **body, tool_choice=choice)["choices"]
         assert made["finish_reason"] == "tool_calls"

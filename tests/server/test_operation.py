@@ -22,15 +22,7 @@ from aleator.server.app import create_app, create_guarded
 from aleator.server.errors import api_error
 from aleator.server.options import ServerOptions
 from aleator.server.service import Service
-from aleator.server.telemetry import (
-    LOGGER,
-    Lines,
-    Metrics,
-    configure,
-    described,
-    event,
-    failure,
-)
+from aleator.server.telemetry import LOGGER, Lines, Metrics, configure, described, event, failure
 
 SECRET = "First Citizen:\nMy secret is the colour of the sea.\n" * 4
 
@@ -217,9 +209,7 @@ def test_the_log_never_has_what_users_wrote(
 
 
 def test_what_nobody_expected_is_logged_without_its_message(
-    model: LanguageModel,
-    monkeypatch: pytest.MonkeyPatch,
-    lines: Callable[[], list[dict[str, Any]]],
+    model: LanguageModel, monkeypatch: pytest.MonkeyPatch, lines: Callable[[], list[dict[str, Any]]]
 ) -> None:
     def broken(*given: object) -> None:
         raise ZeroDivisionError("the secret")

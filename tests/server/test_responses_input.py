@@ -150,11 +150,7 @@ def test_labels_are_accepted() -> None:
 @pytest.mark.parametrize(
     ("body", "name", "said"),
     [
-        (
-            {"previous_response_id": "resp_1"},
-            "previous_response_id",
-            "responses are not stored here",
-        ),
+        ({"previous_response_id": "resp_1"}, "previous_response_id", "responses are not stored here"),
         ({"conversation": "c"}, "conversation", "responses are not stored here"),
         ({"background": True}, "background", "while the request waits"),
         ({"truncation": "auto"}, "truncation", "shorten the input"),
@@ -195,11 +191,7 @@ def test_labels_are_accepted() -> None:
         ({"tools": [{"type": "web_search"}]}, "tools[0].type", "only tools of type 'function'"),
         ({"tools": [{**TOOL, "function": {}}]}, "tools[0].function", "unknown"),
         ({"tools": {}}, "tools", "give a list of tools"),
-        (
-            {"tool_choice": {"type": "allowed_tools", "tools": []}},
-            "tool_choice.type",
-            "give 'function'",
-        ),
+        ({"tool_choice": {"type": "allowed_tools", "tools": []}}, "tool_choice.type", "give 'function'"),
         ({"text": {"verbosity": "low"}}, "text.verbosity", "ask for it in a message"),
         ({"text": {"format": {"type": "json"}}}, "text.format.type", "give 'text'"),
         (
@@ -213,7 +205,7 @@ def test_labels_are_accepted() -> None:
         ({"include": "all"}, "include", "give a list"),
         ({"top_logprobs": 3}, "top_logprobs", "it needs include"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_honoured_is_refused_by_name(
     body: dict[str, Any], name: str, said: str
 ) -> None:

@@ -39,8 +39,7 @@ def test_tokens_of_completions(
 
 
 @pytest.mark.parametrize(
-    "more",
-    [{}, {"n": 2}, {"tools": [WEATHER], "tool_choice": "required", "max_tokens": 80}],
+    "more", [{}, {"n": 2}, {"tools": [WEATHER], "tool_choice": "required", "max_tokens": 80}]
 )
 def test_tokens_of_chats(client: Client, more: dict[str, Any]) -> None:
     body = {**HI, **more, "return_token_ids": True, "aleator_replay": True}

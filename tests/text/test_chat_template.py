@@ -139,24 +139,17 @@ def test_a_template_does_not_extend_lists_of_the_caller(way: str) -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "{% for i in range(10**9) %}x{% endfor %}",
-        "{{ 'a' * 10**9 }}",
-        "{{ 10**9 * 'a' }}",
-        "{{ [1] * 10**9 }}",
-        "{{ 9 ** 10000000 }}",
+        "{% for i in range(10**9) %}x{% endfor %}", "{{ 'a' * 10**9 }}", "{{ 10**9 * 'a' }}",
+        "{{ [1] * 10**9 }}", "{{ 9 ** 10000000 }}",
         "{% set n = namespace(x='a') %}{% for i in range(99) %}{% set n.x = n.x~n.x %}{% endfor %}",
         "{% set n = namespace(x='a') %}{% for i in range(99) %}{% set n.x = n.x+n.x %}{% endfor %}",
         "{% set n = namespace(x=9) %}{% for i in range(9999) %}{% set n.x = n.x*n.x %}{% endfor %}",
-        "{{ 'a' | center(10**9) }}",
-        "{{ 'a'.ljust(10**9) }}",
-        "{{ '%1000000000d' % 3 }}",
-        "{{ '%1000000000d' | format(3) }}",
-        "{{ '%*d' % (10**9, 3) }}",
-        "{{ '{:1000000000}'.format(3) }}",
-        "{{ {} | tojson(indent=10**9) }}",
+        "{{ 'a' | center(10**9) }}", "{{ 'a'.ljust(10**9) }}", "{{ '%1000000000d' % 3 }}",
+        "{{ '%1000000000d' | format(3) }}", "{{ '%*d' % (10**9, 3) }}",
+        "{{ '{:1000000000}'.format(3) }}", "{{ {} | tojson(indent=10**9) }}",
         "{% for i in range(100000) %}{{ 'a' * 1000 }}{% endfor %}",
     ],
-)
+)  # fmt: skip
 def test_what_a_template_builds_is_bounded(source: str) -> None:
     with pytest.raises(TemplateError, match=r"characters|too great|too wide|bits"):
         render(source)

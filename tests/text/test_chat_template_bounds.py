@@ -161,13 +161,10 @@ def test_time(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "{% for i in [1] %}{% endfor %}",
-        "{% for i in [1] if false %}{% endfor %}",
-        "{{ x | upper }}",
-        "{{ 'a'.upper() }}",
-        "{{ range(1) }}",
+        "{% for i in [1] %}{% endfor %}", "{% for i in [1] if false %}{% endfor %}", "{{ x | upper }}",
+        "{{ 'a'.upper() }}", "{{ range(1) }}",
     ],
-)
+)  # fmt: skip
 def test_every_loop_filter_and_call_looks_at_the_clock(
     source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

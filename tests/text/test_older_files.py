@@ -13,14 +13,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 from aleator.core.errors import AleatorError, FileFormatError, UnsupportedModel
 from aleator.text import TokenAttribute, Tokenizer, Vocabulary
 from aleator.text.gguf_fields import vocabulary_fields
-from tests.text.sentencepiece_models import (
-    UNIGRAM,
-    character_map,
-    entry,
-    llama,
-    piece,
-    unigram,
-)
+from tests.text.sentencepiece_models import UNIGRAM, character_map, entry, llama, piece, unigram
 from tests.text.test_gguf_fields import CHARACTERS
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

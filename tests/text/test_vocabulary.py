@@ -178,11 +178,7 @@ BAD = {
     "bad type": (byte_level(token_type=[1] * 257 + [7]), GGML + "token_type", "token 257 is 7"),
     "types of text": (byte_level(token_type=["1"]), GGML + "token_type", "numbers"),
     "few scores": (sentencepiece(scores=[1.0]), GGML + "scores", "1 values for 264 tokens"),
-    "NaN score": (
-        sentencepiece(scores=[0.0] * 263 + [float("nan")]),
-        GGML + "scores",
-        "token 263",
-    ),
+    "NaN score": (sentencepiece(scores=[0.0] * 263 + [float("nan")]), GGML + "scores", "token 263"),
     "byte token": (
         sentencepiece(added=(("<0xG0>", vocabularies.BYTE),)),
         GGML + "tokens",
@@ -195,7 +191,7 @@ BAD = {
     "add_bos no bool": (byte_level(add_bos_token=1), GGML + "add_bos_token", "true or false"),
     "template": (byte_level() | {"tokenizer.chat_template": 1}, "tokenizer.chat_template", "str"),
     "stop": (byte_level() | {"aleator.chat.stop": [1]}, "aleator.chat.stop", "strings"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", BAD)

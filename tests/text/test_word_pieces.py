@@ -9,16 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import (
-    Tokenizer as Backend,
-)
-from tokenizers import (
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-)
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from aleator.core.errors import FileFormatError, TokenizerError, UnsupportedModel
 from aleator.text import Tokenizer, Vocabulary

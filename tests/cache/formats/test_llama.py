@@ -6,7 +6,7 @@ import functools
 import json
 import struct
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,11 @@ from make_models import SPECS, write_model
 from aleator.cache import KVCache
 from aleator.cache.formats import llama
 from aleator.cache.prefix_index import PrefixConfig
-from aleator.core.errors import (
-    Incompatible,
-)
-from aleator.generate import Batch, Context
+from aleator.core.errors import Incompatible
+from aleator.generate import Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
+from tests.cache.caches import decode
 
 Floats = npt.NDArray[np.float32]
 GOLDEN = np.load(Path(__file__).parents[2] / "data" / "golden_state.npz", allow_pickle=False)
@@ -53,14 +52,6 @@ def context(case: dict[str, Any] = CASES[0], **options: Any) -> Context:
 
 def golden(case: dict[str, Any], name: str) -> bytes:
     return bytes(GOLDEN[f"{case['name']}/{name}"].tobytes())
-
-
-def decode(ctx: Context, *rows: tuple[int, int, Sequence[int]]) -> Floats:
-    batch = Batch()
-    for token, pos, seqs in rows:
-        batch.add(token, pos, seqs, logits=True)
-    made: npt.NDArray[np.float32] = ctx.decode(batch)
-    return made
 
 
 def text_of(n: int = 16) -> list[int]:

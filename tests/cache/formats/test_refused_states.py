@@ -13,23 +13,10 @@ import pytest
 
 from aleator.cache import KVCache
 from aleator.cache.storage.layer import HostLayer
-from aleator.core.errors import (
-    AleatorError,
-    CacheFull,
-    Corrupt,
-    Incompatible,
-    ParameterError,
-)
+from aleator.core.errors import AleatorError, CacheFull, Corrupt, Incompatible, ParameterError
 from aleator.generate import Context
-from tests.cache.formats.test_llama import (
-    BLOCKS,
-    CASES,
-    context,
-    decode,
-    golden,
-    snapshot,
-    text_of,
-)
+from tests.cache.caches import decode
+from tests.cache.formats.test_llama import BLOCKS, CASES, context, golden, snapshot, text_of
 
 
 def unchanged(ctx: Context, error: type[AleatorError], call: Callable[[], object]) -> Any:

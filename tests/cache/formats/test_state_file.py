@@ -126,26 +126,11 @@ WRONG = "the header is not what it should be"
         (lambda h: {**h, "sections": [{**FIRST, "size": -1}]}, OVERLAP, "tokens", PLACE),
         (lambda h: {**h, "sections": [{**FIRST, "offset": 0}]}, OVERLAP, "tokens", 0),
         (lambda h: {**h, "sections": [{**FIRST, "offset": -64}]}, OVERLAP, "tokens", -64),
-        (
-            lambda h: {**h, "sections": [{**FIRST, "offset": PLACE + 3}]},
-            OVERLAP,
-            "tokens",
-            PLACE + 3,
-        ),
+        (lambda h: {**h, "sections": [{**FIRST, "offset": PLACE + 3}]}, OVERLAP, "tokens", PLACE + 3),
         (lambda h: {**h, "sections": [FIRST] * 2}, OVERLAP, "tokens", PLACE),
         (lambda h: {**h, "sections": [{**FIRST, "offset": "x"}]}, WRONG, "header", 16),
-        (
-            lambda h: {**h, "sections": [{**FIRST, "size": 2}]},
-            "section is damaged",
-            "tokens",
-            PLACE,
-        ),
-        (
-            lambda h: {**h, "sections": h["sections"][:1]},
-            "something follows",
-            "sections",
-            PLACE + 64,
-        ),
+        (lambda h: {**h, "sections": [{**FIRST, "size": 2}]}, "section is damaged", "tokens", PLACE),
+        (lambda h: {**h, "sections": h["sections"][:1]}, "something follows", "sections", PLACE + 64),
         (
             lambda h: {**h, "sections": h["sections"][1:]},
             "the padding before the section is not zero",
@@ -153,7 +138,7 @@ WRONG = "the header is not what it should be"
             None,
         ),
     ],
-)
+)  # fmt: skip
 def test_a_hostile_header_is_refused(
     change: Any, message: str, field: str, offset: int | None
 ) -> None:

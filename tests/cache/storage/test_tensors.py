@@ -10,13 +10,7 @@ import torch
 
 from aleator.cache.devices import CPU
 from aleator.cache.rows.rows import LayerShape, Rows
-from aleator.cache.storage.layer import (
-    TYPES,
-    HostLayer,
-    LayerFormat,
-    LayerStorage,
-    StateArrays,
-)
+from aleator.cache.storage.layer import TYPES, HostLayer, LayerFormat, LayerStorage, StateArrays
 from aleator.cache.storage.storage import Storage
 from aleator.cache.storage.tensors import (
     TensorLayer,

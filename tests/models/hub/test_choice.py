@@ -10,14 +10,9 @@ from aleator.models.hub.fetching import chosen
 from aleator.models.hub.names import HubName
 
 FILES = [
-    "README.md",
-    "m-F16.gguf",
-    "m-Q4_0.gguf",
-    "m-Q4_K_M.gguf",
-    "m-Q8_0.gguf",
-    "m.IQ2_XS.gguf",
+    "README.md", "m-F16.gguf", "m-Q4_0.gguf", "m-Q4_K_M.gguf", "m-Q8_0.gguf", "m.IQ2_XS.gguf",
     "mmproj-m-Q4_K_M.gguf",
-]
+]  # fmt: skip
 SPLIT = [f"Q6_K/m-Q6_K-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
 
 

@@ -18,12 +18,7 @@ import aleator
 from aleator.cli import main
 from aleator.core.errors import FileFormatError, HubError, ParameterError
 from aleator.models.hub.bundled import bundled_model
-from aleator.models.hub.fetching import (
-    Unreachable,
-    _receive,
-    one_line,
-    required_hub,
-)
+from aleator.models.hub.fetching import Unreachable, _receive, one_line, required_hub
 from aleator.models.hub.located import located
 from aleator.models.hub.names import HubName
 from aleator.models.sentence_transformers import pooling_of_directory
