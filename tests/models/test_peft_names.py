@@ -53,8 +53,11 @@ def test_parts_that_see_pictures_are_left_out_as_the_models_are(tmp_path: Path) 
     save_file(own, folder / TENSORS)
     assert (logits(adapted(base, folder), "a") == rows).all()
     save_file(eyes, folder / TENSORS)
-    with pytest.raises(FileFormatError, match="no tensors that change a text"):
-        adapted(base, folder)
+    for dora in (False, True):
+        config = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "use_dora": dora}
+        (folder / CONFIG).write_text(json.dumps(config))
+        with pytest.raises(FileFormatError, match="no tensors that change a text"):
+            adapted(base, folder)
 
 
 def test_a_table_of_positions_is_named(tmp_path: Path) -> None:

@@ -356,8 +356,7 @@ def _cut(
 
 def _same(one: Tokenizer, other: Tokenizer, spaces: bool) -> bool:
     """Whether two tokenizers give the same ids; ``spaces``: also for texts that begin with one."""
-    texts = [unicodedata.normalize("NFC", text) for text in _TEXTS]
-    texts = [text for text in texts if spaces or text[0] != " "]
+    texts = [unicodedata.normalize("NFC", text if spaces else text.lstrip(" ")) for text in _TEXTS]
     return all(
         one.encode(text, parse_special=special) == other.encode(text, parse_special=special)
         for text in texts
@@ -377,12 +376,12 @@ def _in_front(one: Tokenizer, other: Tokenizer) -> list[str]:
         (
             TokenAttribute.CONTROL,
             "{}x",
-            "that what follows a token such as {!r} gets no space in front",
+            "that what follows a token such as {!r:.60} gets no space in front",
         ),
         (
             TokenAttribute.USER_DEFINED,
             "x{}",
-            "that a token such as {!r} is found behind spaces only",
+            "that a token such as {!r:.60} is found behind spaces only",
         ),
     ):
         tokens = [vocab.tokens[i] for i in np.flatnonzero(kinds == kind)[:_MOST_TRIED]]
