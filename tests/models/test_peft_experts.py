@@ -129,11 +129,12 @@ def test_ranks_and_patterns(tmp_path: Path) -> None:
     assert factors["blk.1.ffn_gate_inp.weight"] == 0.5
 
 
-def test_routers_by_their_later_name(tmp_path: Path) -> None:
-    """Directories of Mixtral have block_sparse_moe, transformers 5 has mlp."""
+@pytest.mark.parametrize("stack", ["model.", ""])
+def test_routers_by_their_later_name(stack: str, tmp_path: Path) -> None:
+    """Directories of Mixtral have block_sparse_moe, transformers 5 has mlp; "": of a model without its head."""
     spec, rng = SPECS["mixtral"], np.random.default_rng(3)
     given = {
-        f"model.layers.1.mlp.gate.lora_{name}.weight": rng.standard_normal(size, dtype=np.float32)
+        f"{stack}layers.1.mlp.gate.lora_{name}.weight": rng.standard_normal(size, dtype=np.float32)
         for name, size in (("A", (RANK, spec.n_embd)), ("B", (spec.n_experts, RANK)))
     }
     decoder = adapted(write_model(tmp_path / "m", spec), write(tmp_path / "p", given))

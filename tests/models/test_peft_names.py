@@ -30,6 +30,9 @@ def test_an_adapter_of_a_model_without_its_head(tmp_path: Path) -> None:
     save_file(bare | tensors, folder / TENSORS)
     with pytest.raises(FileFormatError, match="changes this matrix twice"):
         adapted(base, folder)
+    save_file(bare | {"": np.ones(1, np.float32)}, folder / TENSORS)
+    with pytest.raises(UnsupportedModel, match="the tensor '' is no part of LoRA"):
+        adapted(base, folder)
 
 
 def test_parts_that_see_pictures_are_left_out_as_the_models_are(tmp_path: Path) -> None:
@@ -53,8 +56,11 @@ def test_parts_that_see_pictures_are_left_out_as_the_models_are(tmp_path: Path) 
     save_file(own, folder / TENSORS)
     assert (logits(adapted(base, folder), "a") == rows).all()
     save_file(eyes, folder / TENSORS)
-    with pytest.raises(FileFormatError, match="no tensors that change a text"):
-        adapted(base, folder)
+    for dora in (False, True):
+        config = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "use_dora": dora}
+        (folder / CONFIG).write_text(json.dumps(config))
+        with pytest.raises(FileFormatError, match="no tensors that change a text"):
+            adapted(base, folder)
 
 
 def test_a_table_of_positions_is_named(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
+from aleator.core.errors import UnsupportedModel
 from aleator.text import TokenAttribute, Tokenizer, Vocabulary
 from tests.text.sentencepiece_models import BYTES, USER_DEFINED, model, piece
 from tests.text.test_gguf_fields import GGML, made
@@ -164,6 +165,11 @@ def test_a_space_in_front_that_gguf_has_elsewhere_is_told(tmp_path: Path, scheme
     other = Tokenizer(Vocabulary.from_gguf(file))
     for text in texts(False):
         assert one.encode(text.lstrip()) == other.encode(text.lstrip())
+    for pattern in ("\xa0", tokenizers.Regex("^  +")):
+        backend.normalizer = normalizers.Replace(pattern, " ")
+        backend.save(str(folder / "tokenizer.json"))
+        with pytest.raises(UnsupportedModel, match="cut or merge texts in another way"):
+            made(folder, len(one.vocab))
 
 
 def test_a_token_that_is_found_behind_spaces_only_is_told(tmp_path: Path) -> None:

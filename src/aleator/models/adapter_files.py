@@ -200,10 +200,12 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
         base = _OF_BASE.fullmatch(key)
         match = base or _OF_PEFT.fullmatch(key)
         usual = key if match is None else files.own_name(f"{match[1]}.weight", names)
-        if not usual:  # such as a part that sees pictures, which the model is read without
+        if (
+            match is not None and not usual
+        ):  # such as a part that sees pictures, which the model is read without
             continue
         if usual not in names:  # transformers 5 has one name for what directories call by two
-            usual = usual.replace(".mlp.gate.", ".block_sparse_moe.gate.")
+            usual = files.own_name(usual.replace(".mlp.gate.", ".block_sparse_moe.gate."), names)
         if match is None or usual not in names:
             raise UnsupportedModel(
                 f"{path}: the tensor {key!r:.200} is no part of LoRA for {weights.architecture.name!r} with "
@@ -229,7 +231,7 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
                 f"{path}: {key!r:.200}: this matrix is stored in another form here: {_CONVERT}"
             )
     dora = fields.get("use_dora", False)
-    if dora != any("magnitude" in each for each in found.values()):
+    if found and dora != any("magnitude" in each for each in found.values()):
         raise fields.error("use_dora", f"use_dora is {dora}, and the tensors say otherwise")
     root = fields.get("use_rslora", False)
     alpha = fields.number("lora_alpha", -LARGEST_ALPHA, LARGEST_ALPHA)

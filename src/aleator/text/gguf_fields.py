@@ -75,11 +75,11 @@ def vocabulary_fields(
         forms = [*_forms(file, vocab, architecture, n_vocab)]
     marked = _marked(vocab, n_vocab)
     strict = (True, False) if vocab.kind == "spm" else (True,)
-    for form, spaces in ((form, spaces) for spaces in strict for form in forms):
+    for form, prefix in ((form, prefix) for prefix in strict for form in forms):
         found = [
             (made, read, _agreeing(original, Tokenizer(read), marked))
             for made in _with_marked(values | form, marked)
-            if _same(original, Tokenizer(read := Vocabulary.from_metadata(made, directory)), spaces)
+            if _same(original, Tokenizer(read := Vocabulary.from_metadata(made, directory)), prefix)
         ]
         if found:
             made, read, agreeing = max(found, key=lambda each: each[2])
@@ -354,12 +354,15 @@ def _cut(
     return [[span for _, span in pre_tokenizer.pre_tokenize_str(text)] for text in texts]
 
 
-def _same(one: Tokenizer, other: Tokenizer, spaces: bool) -> bool:
-    """Whether two tokenizers give the same ids; ``spaces``: also for texts that begin with one."""
+def _same(one: Tokenizer, other: Tokenizer, prefix: bool) -> bool:
+    """Whether two tokenizers give the same ids.
+
+    ``prefix``: also for texts that begin with a space; else the other one puts one more in front of these.
+    """
     texts = [unicodedata.normalize("NFC", text) for text in _TEXTS]
-    texts = [text for text in texts if spaces or text[0] != " "]
     return all(
-        one.encode(text, parse_special=special) == other.encode(text, parse_special=special)
+        one.encode(text, parse_special=special)
+        == other.encode(text if prefix else text.removeprefix(" "), parse_special=special)
         for text in texts
         for special in (False, True)
     )
@@ -377,12 +380,12 @@ def _in_front(one: Tokenizer, other: Tokenizer) -> list[str]:
         (
             TokenAttribute.CONTROL,
             "{}x",
-            "that what follows a token such as {!r} gets no space in front",
+            "that what follows a token such as {!r:.60} gets no space in front",
         ),
         (
             TokenAttribute.USER_DEFINED,
             "x{}",
-            "that a token such as {!r} is found behind spaces only",
+            "that a token such as {!r:.60} is found behind spaces only",
         ),
     ):
         tokens = [vocab.tokens[i] for i in np.flatnonzero(kinds == kind)[:_MOST_TRIED]]
