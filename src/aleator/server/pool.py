@@ -330,9 +330,7 @@ class Pool:
             taken = sum(each.bytes for each in kept)
             message = f"--models-max is {self.options.models_max}"
             if self._memory is not None and taken + entry.bytes > self._memory:
-                needed = -(
-                    -entry.bytes >> 20
-                )  # rounded up, so that what it needs is more than there is
+                needed = -(-entry.bytes >> 20)  # rounded up: more than there is
                 message = f"it needs {needed} MiB, and --models-memory is {self._memory >> 20} MiB"
             if kept:
                 message += f", where {len(kept)} that are kept loaded take {taken >> 20} MiB"
