@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ if os.environ.get("TRITON_INTERPRET") != "1":
 
 import torch
 
-from aleator.models.config import ExpertsConfig
+from aleator.models.config import ExpertsConfig, Scores
 from aleator.models.kernels import fused, mixture, norms, routing, works
 from aleator.models.kernels.fused import product_of_few
 from aleator.models.kernels.mixture import mixed_products
@@ -82,25 +83,39 @@ def test_a_mixture(kind: str, of_shared: str) -> None:
     compare_sums(2, kind, of_shared, kind == "F32")
 
 
-def test_experts_that_the_product_chooses() -> None:
-    """Each program for its row; one of them tells."""
+@pytest.mark.parametrize(
+    ("kind", "scores", "facts", "weighs"),
+    [
+        ("Q4_K", "softmax", {}, True),
+        ("BF16", "sigmoid", {"n_groups": 2, "n_group_best": 1, "scale": 2.5}, True),
+        ("F32", "chosen softmax", {"normalised": True}, False),
+    ],
+)
+def test_experts_that_the_product_chooses(
+    kind: str, scores: Scores, facts: dict[str, Any], weighs: bool
+) -> None:
+    """Each program for its row; one of them tells, and none reads what it told."""
     x, logits = (
-        torch.from_numpy(activations(3, WIDE)),
-        torch.from_numpy(activations(3, EXPERTS + 1)),
+        torch.from_numpy(activations(4, WIDE)),
+        torch.from_numpy(activations(4, EXPERTS + 1)),
     )
-    matrices = [experts("Q4_K", 6, WIDE), matrix("F32", 6, WIDE, False)]
-    config, shared = ExpertsConfig(EXPERTS, USED, 3, (True,)), logits[:, EXPERTS]
-    *made, work = routing.routing(logits[:, :EXPERTS], config, shared=shared)
-    right = works.route(logits[:, :EXPERTS], config, shared=shared)
+    logits[1, :EXPERTS], logits[2, 1], logits[3, :EXPERTS] = 1.0, torch.nan, torch.nan
+    matrices = [experts(kind, 6, WIDE), matrix("F32", 6, WIDE, False)]
+    config = ExpertsConfig(EXPERTS, USED, 3, (True,), scores, **facts)
+    given = logits[:, :EXPERTS], config, vector(EXPERTS, 5), vector(EXPERTS, 6), logits[:, EXPERTS]
+    *made, work = routing.routing(*given)
+    right = works.route(*given)
+    no = torch.full_like(right[0], -1), torch.full_like(right[1], torch.nan)
     own, expected = (
-        product_of_few(matrices, x, None, "silu", True, chosen=of[0], times=of[1], beside=beside)
-        for of, beside in ((made, work), (right, None))
-    )
+        product_of_few(
+            matrices, x, None, "silu", True, chosen=of[0], times=of[1] if weighs else None, beside=beside
+        ) for of, beside in ((no, work), (right, None))
+    )  # fmt: skip
     assert same(own, expected.numpy())
     for ours, theirs in zip(made, right, strict=True):
         assert ours is not None
         assert theirs is not None
-        assert torch.equal(ours, theirs)
+        assert same(ours.view(torch.float32), theirs.view(torch.float32).numpy())
 
 
 def test_programs_take_several_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
