@@ -66,18 +66,18 @@ void handle(int number, siginfo_t* about, void* context) {
   raise(number);  // once this handler has returned
 }
 
-// A handler that is installed later, such as Python's faulthandler, comes first, and may end the
-// process.
+// A handler that was installed later comes first, and may end the process (Python's faulthandler)
+// or raise the signal for ever (LLVM's, of Triton, where something puts it back after LLVM is done
+// with it): with each file that is guarded this one goes before it.
 void install() {
-  static const bool installed = [] {
-    page_size = uintptr_t(sysconf(_SC_PAGESIZE));
-    struct sigaction own = {};
-    own.sa_sigaction = handle;
-    own.sa_flags = SA_SIGINFO | SA_ONSTACK;
-    sigemptyset(&own.sa_mask);
-    return sigaction(SIGBUS, &own, &before) == 0;
-  }();
-  (void)installed;
+  struct sigaction now = {}, own = {};
+  if (sigaction(SIGBUS, nullptr, &now) || now.sa_sigaction == handle) return;
+  page_size = uintptr_t(sysconf(_SC_PAGESIZE));
+  own.sa_sigaction = handle;
+  own.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  sigemptyset(&own.sa_mask);
+  before = now;
+  sigaction(SIGBUS, &own, nullptr);
 }
 #else
 void install() {}
