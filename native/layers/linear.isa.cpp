@@ -174,7 +174,7 @@ template <class Read>
 template <class Read>
 static bool few(int64_t tokens, int64_t in) {
   return tokens > 0 && tokens <= few_tokens<Read> &&
-         (lanes != 8 || tokens <= 3 || tokens * in * int64_t(sizeof(float)) <= 24 << 10);
+         (lanes != 8 || tokens <= 3 || tokens * in * int64_t(sizeof(float)) <= near_x);
 }
 // With how many tokens at least times_many is faster than tiles of all rows, and at most than to
 // widen rows first.

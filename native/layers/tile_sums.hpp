@@ -7,12 +7,13 @@
 namespace aleator::ALEATOR_ISA {
 
 constexpr int tile_rows = 4;
+constexpr int64_t near_x = 24 << 10;  // bytes of x's rows that stay in the first-level cache
 
 // Whether a tile's rows are read one after another, as they lie in memory, not side by side: one
 // stream comes faster than four (docs/performance.md). That pays for up to `most` tokens, if their
 // rows of x, `bytes` together, stay in the first-level cache.
 static inline bool one_after_another(int64_t tokens, int64_t most, int64_t bytes) {
-  return lanes == 16 && (tokens == 1 || (tokens <= most && bytes <= 24 << 10));
+  return lanes == 16 && (tokens == 1 || (tokens <= most && bytes <= near_x));
 }
 // Not so with matrices that stay in the caches (from_memory): each sum of a row waits for the one
 // before, which takes up to twice the time of four rows side by side.

@@ -42,9 +42,10 @@ def test_dimensions_are_the_first_ones(client: Client, model: aleator.LanguageMo
     raw = model.embed(TEXTS, normalize=False)[:, :3]
     assert np.array_equal(model.embed(TEXTS, normalize=False, dimensions=3), raw)
     assert np.allclose(cut, raw / np.linalg.norm(raw, axis=1, keepdims=True), atol=1e-6)
+    wrong: Any
     for wrong in (257, 0, -1, True, 1.5):
         with pytest.raises(aleator.ParameterError, match="give 1 to 256, or None"):
-            model.embed("a", dimensions=wrong)  # type: ignore[arg-type]
+            model.embed("a", dimensions=wrong)
 
 
 def test_token_ids(client: Client, model: aleator.LanguageModel) -> None:

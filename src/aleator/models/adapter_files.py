@@ -200,10 +200,8 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
         base = _OF_BASE.fullmatch(key)
         match = base or _OF_PEFT.fullmatch(key)
         usual = key if match is None else files.own_name(f"{match[1]}.weight", names)
-        if (
-            match is not None and not usual
-        ):  # such as a part that sees pictures, which the model is read without
-            continue
+        if match is not None and not usual:
+            continue  # such as a part that sees pictures, which the model is read without
         if usual not in names:  # transformers 5 has one name for what directories call by two
             usual = files.own_name(usual.replace(".mlp.gate.", ".block_sparse_moe.gate."), names)
         if match is None or usual not in names:
