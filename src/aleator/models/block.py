@@ -13,7 +13,14 @@ from aleator.models.layers.feed_forward import Dense, DenseAndExperts, feed_forw
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import Norm, as_it_is
-from aleator.models.layers.operands import Activations, Attending, Factors, Residual, Sum
+from aleator.models.layers.operands import (
+    Activations,
+    Attending,
+    EachHead,
+    Factors,
+    Residual,
+    Sum,
+)
 from aleator.models.layers.ops import TorchOps
 from aleator.models.layers.parts import Attention, Latent
 from aleator.models.layers.passes import Pass
@@ -103,21 +110,22 @@ class Block:
 
     def __call__(self, x: Activations, batch: Pass, rows: torch.Tensor | None) -> Activations:
         """Compute a micro-batch, see :class:`Layer`; stores all T keys and values."""
-        x, queries, k, v, gate, projected = self._heads(x)
-        up = None if self.latent is None else self.latent.key_up
-        scanned = None
+        x, queries, k, v, gate, projected = self._heads(x, batch)
+        compressed = None if self.latent is None else self.latent.matrices
+        q, scanned = queries[0], None
         if self.beside is not None and projected is not None:
             z, values, steps = self.beside.split(projected)
             of = (queries, k, v), self.attending, batch, values, self.beside.parts
             q, values = self.ops.finish_and_convolve(*of)
             scanned = self.beside.scanned(z, values, steps, batch)
-        else:
-            q = self.ops.finish(queries, k, v, self.attending, batch, up)
+        elif compressed is None:
+            q = self.ops.finish(queries, k, v, self.attending, batch)
         if rows is not None and len(rows) == 0:
             return x[:0]
-        attended = self.ops.attend(q, self.attending, batch).to(x)
-        if self.latent is not None:
-            attended = self.latent.given(attended)
+        if compressed is None:
+            attended = self.ops.attend(q, self.attending, batch).to(x)
+        else:
+            attended = self.ops.attend_compressed(queries, compressed, self.attending, batch, x)
         if rows is not None:
             x, attended = x.index_select(0, rows), attended.index_select(0, rows)
         gated: Norm = as_it_is
@@ -157,11 +165,11 @@ class Block:
         of = (taken, self.attn_norm) if self.parallel else (x, self.ffn_norm)
         return self.ffn(*of, then._replace(x=x))
 
-    def _heads(self, x: Activations) -> Heads:
+    def _heads(self, x: Activations, batch: Pass) -> Heads:
         """What the layer's input gives attention, and the state space beside it."""
         if self.latent is not None:
             x = self.ops.summed(x)
-            return Heads(x, *self.latent.heads(x, self.attn_norm))
+            return Heads(x, *self.latent.heads(x, self.attn_norm, self.attending, batch))
         parts, clamp = self.parts, self.config.qkv_clamp
         if parts.qkv is None:
             raise TypeError("a layer without queries")
@@ -196,11 +204,12 @@ class Block:
 
 
 class LatentHeads:
-    """Computes queries, keys and values from a layer's input, and the heads' outputs from attention's result.
+    """Computes queries, keys and values from a layer's input.
 
     Attributes:
         norm: norm of the compressed keys and values.
-        key_up: its product with queries' first parts goes with compressed keys; None: keys are not compressed.
+        matrices: of compressed keys: the product with the first goes with them, of queries' first parts, and
+            that with the second is the heads' outputs, of attention's result; None: keys are not compressed.
         values_in_keys: how many first channels of the keys are the values; 0: values are separate.
     """
 
@@ -211,14 +220,17 @@ class LatentHeads:
         self._products = ops.products([parts.query, parts.compress])
         self._query_norm = ops.norm("rms", parts.query_norm, eps)
         self.norm = ops.norm("rms", parts.norm, eps)
-        self.key_up = ops.each_head(parts.key_up) if parts.config.compressed else None
-        self._value_up = ops.each_head(parts.value_up)
+        self.matrices: tuple[EachHead, EachHead] | None = None
+        if parts.config.compressed:
+            self.matrices = ops.each_head(parts.key_up), ops.each_head(parts.value_up)
         self.values_in_keys = parts.config.rank if parts.config.compressed else 0
 
-    def heads(self, x: torch.Tensor, norm: Norm) -> tuple[HeadParts, HeadParts, HeadParts]:
+    def heads(
+        self, x: torch.Tensor, norm: Norm, how: Attending, batch: Pass
+    ) -> tuple[HeadParts, HeadParts, HeadParts]:
         """Queries [T, H, D], keys [T, G, D] and values [T, G, Dv] of x [T, n_embd], before the rotation.
 
-        Keys that are the compressed numbers are before their norm, and queries before ``key_up``.
+        Compressed keys are stored, and not given; queries are before the product that goes with them.
         """
         parts, config, t = self._parts, self._parts.config, x.shape[0]
         (q, low), ups = self._products(x, norm), []
@@ -226,21 +238,16 @@ class LatentHeads:
             ups.append(Factors(parts.expand, low[:, : config.rank], self.norm))
         if parts.query_up is not None:
             ups.append(Factors(parts.query_up, q, self._query_norm))
-        made = self._ops.each(ups)
+        if parts.expand is None:
+            key = low[:, None]
+            made = self._ops.keep_and_each((key,), (key[:, :, :0],), how, batch, ups)
+        else:
+            made = self._ops.each(ups)
         q = q if parts.query_up is None else made.pop()
         q = q.view(t, self._n_heads, config.head_dim)
         plain = config.head_dim - parts.rotated
         if parts.expand is None:
-            key = low[:, None]
-            return (q[:, :, :plain], q[:, :, plain:]), (key,), (key[:, :, :0],)
+            return (q[:, :, :plain], q[:, :, plain:]), (), ()
         both = made[0].view(t, self._n_heads, plain + config.head_dim_v)
         shared = low[:, None, config.rank :].expand(t, self._n_heads, parts.rotated)
         return (q,), (both[:, :, :plain], shared), (both[:, :, plain:],)
-
-    def given(self, attended: torch.Tensor) -> torch.Tensor:
-        """The heads' outputs [T, H * Dv], from attention's result."""
-        if not self.values_in_keys:
-            return attended
-        t = attended.shape[0]
-        heads = attended.view(t, self._n_heads, self.values_in_keys)
-        return self._value_up(heads).reshape(t, -1)

@@ -10,17 +10,13 @@ from torch import Tensor
 
 from aleator.cache.storage.tensors import as_tensor
 from aleator.models.kernels import norms, recurrent, recurrent_parts, routing
-from aleator.models.kernels.attention import attend
-from aleator.models.kernels.cells import side, store
 from aleator.models.kernels.floats import Work
 from aleator.models.kernels.fused import Operand, product_of_few
-from aleator.models.kernels.heads import Heads, finishing, heads_of
 from aleator.models.kernels.mixture import mixed_products
 from aleator.models.kernels.norms import RowNorm
 from aleator.models.kernels.planes import planes, together
 from aleator.models.kernels.product import FEW
 from aleator.models.kernels.recurrent_parts import PartNorm
-from aleator.models.kernels.rotation import rotate
 from aleator.models.kernels.works import launch, route
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import Norm, as_it_is
@@ -28,7 +24,6 @@ from aleator.models.layers.operands import (
     Activations,
     Attending,
     Chosen,
-    EachHead,
     Factors,
     Mixed,
     Products,
@@ -37,14 +32,12 @@ from aleator.models.layers.operands import (
     Router,
     Sum,
 )
-from aleator.models.layers.ops import TorchOps
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.recurrent_parts import HeadSpace
-from aleator.models.layers.rotary import Rotary
 from aleator.models.layers.scans import Deltas, Scanned
-from aleator.models.triton_inputs import TritonPass
-from aleator.models.triton_stacks import HeadMatrices, Stacked, TritonLinear
-from aleator.models.triton_sums import alone, operand, part_norms, row_norm, sum_of
+from aleator.models.triton_attention import TritonAttention, joined_products, triton_pass
+from aleator.models.triton_stacks import Stacked, TritonLinear
+from aleator.models.triton_sums import alone, part_norms, row_norm, sum_of
 
 if TYPE_CHECKING:
     from aleator.models.config import ExpertsConfig
@@ -53,7 +46,7 @@ if TYPE_CHECKING:
     from aleator.models.layers.recurrent_parts import DeltaNet, Stateful
 
 
-class TritonOps(TorchOps):
+class TritonOps(TritonAttention):
     """The operations by Triton's kernels, on float32 tensors."""
 
     activate = staticmethod(norms.activate)
@@ -143,7 +136,7 @@ class TritonOps(TorchOps):
 
     def both(self, first: Factors, second: Factors, residual: Residual) -> Activations:
         """See :class:`TorchOps`; few rows take one launch, and the sum is left to the next product."""
-        made = _two((first, second)) if residual.norm is as_it_is else []
+        made = joined_products((first, second)) if residual.norm is as_it_is else []
         if not made:
             return super().both(first, second, residual)
         return Sum(made[1], residual._replace(first=made[0]))
@@ -167,7 +160,7 @@ class TritonOps(TorchOps):
 
     def each(self, listed: Sequence[Factors]) -> list[Tensor]:
         """See :class:`TorchOps`; two products of few rows take one launch, if each matrix has one type."""
-        return _two(listed) or super().each(listed)
+        return joined_products(listed) or super().each(listed)
 
     def add(self, y: Activations, residual: Residual) -> Tensor:
         norm, plain = residual.norm, residual.first is None
@@ -193,80 +186,6 @@ class TritonOps(TorchOps):
 
     def soften(self, x: Tensor, cap: float) -> Tensor:
         return norms.activate("soften", x, out=x, cap=cap)
-
-    def finish(
-        self,
-        q: Sequence[Tensor],
-        k: Sequence[Tensor],
-        v: Sequence[Tensor],
-        how: Attending,
-        batch: Pass,
-        up: EachHead | None = None,
-        beside: Work | None = None,
-    ) -> Tensor:
-        """See :class:`TorchOps`; takes one launch, except for raw keys and type iq4_nl.
-
-        ``beside``: what is done too, in the same launch if there is no ``up``.
-        """
-        given = _own(batch)
-        rows = given.stored(how.windowed).rows
-        keys, values = rows.keys.parts[how.layer], rows.values.parts[how.layer]
-        if how.stores and (
-            rows.k_storage == "raw" or "iq4_nl" in (keys.type.name, values.type.name)
-        ):
-            launch(beside)
-            return super().finish(q, k, v, how, batch, up)
-        angles = None if how.rotary is None else given.rotation_angles[how.rotary]
-        norms_, rotates = [row_norm(norm) for norm in how.norms], angles is not None
-        scales = batch.query_scales if how.grows else None
-        # The same launch makes the first channels of queries that are only rotated, in others.
-        few = isinstance(up, HeadMatrices) and up.single and len(q[0]) <= FEW
-        joined = up if isinstance(up, HeadMatrices) and few and scales is None else None
-        if joined is not None:
-            shape = *q[1].shape[:2], joined.n_out + q[1].shape[2]
-            whole = torch.empty(shape, device=q[1].device)
-            groups = [Heads(whole, None, rotates, None, (q[1],), skipped=joined.n_out)]
-        else:
-            q = q if up is None else (up(q[0]), *q[1:])
-            groups = [heads_of(q, norms_[0], rotates, None, together=how.norm_together)]
-        if how.stores:
-            both = values.dim > 0 and v[0].data_ptr() == k[0].data_ptr()  # values are keys
-            of_keys = k, norms_[1], rotates, side(keys), how.normed_keys, both, how.norm_together
-            groups.append(heads_of(*of_keys))
-            if values.dim:
-                groups.append(heads_of(v, norms_[2], False, side(values), keep=both))
-        cells = given.cell_ids[how.windowed]
-        if joined is not None:
-            joined.into(groups[0].x, q[0], finishing(groups, angles, cells))
-            launch(beside)
-        else:
-            launch(finishing(groups, angles, cells, how.norm_last, scales), beside)
-        return groups[0].x
-
-    def rotate(self, heads: Tensor, rotary: Rotary, batch: Pass) -> Tensor:
-        return rotate(heads.clone(), _own(batch).rotation_angles[rotary])
-
-    def store(self, k: Tensor, v: Tensor, how: Attending, batch: Pass) -> None:
-        given = _own(batch)
-        rows, index = given.stored(how.windowed).rows, given.cell_ids[how.windowed]
-        store(rows.keys.parts[how.layer], index, k)
-        store(rows.values.parts[how.layer], index, v)
-
-    def attend(self, q: Tensor, how: Attending, batch: Pass) -> Tensor:
-        given, windowed = _own(batch), how.windowed
-        rows, angles = given.stored(windowed).rows, None
-        if how.rotary is not None:
-            angles = given.angles_back[windowed]
-        keys = values = rows.keys.parts[how.layer]
-        if not how.values_in_keys:
-            values = rows.values.parts[how.layer]
-        k, v, seen = side(keys), side(values, how.values_in_keys), given.seen[windowed]
-        rest = how.scale, how.softcap, how.slopes, how.sinks, angles
-        return attend(q, k, v, seen, *rest, spare=True)
-
-    def each_head(self, matrices: Sequence[Linear]) -> EachHead:
-        listed = [each.parts for each in matrices if isinstance(each, TritonLinear)]
-        return HeadMatrices(listed) if listed else super().each_head(matrices)
 
     def chosen(self, matrices: Sequence[Linear]) -> Stacked:
         """See :class:`TorchOps`; nothing waits for the device."""
@@ -376,13 +295,13 @@ class TritonOps(TorchOps):
     ) -> tuple[Tensor, list[Tensor]]:
         """See :class:`TorchOps`; few rows take one launch where those of :meth:`each` do."""
         y, work = _convolving(x, parts, batch, True, None)
-        made = _two(listed, beside=work)
+        made = joined_products(listed, work)
         if not made:
             launch(work)
         return y, made or super().each(listed)
 
     def scan(self, of: Scanned, parts: Spaces, batch: Pass) -> Tensor:
-        kept, runs = as_tensor(batch.states.ssm[parts.index]), _own(batch).runs
+        kept, runs = as_tensor(batch.states.ssm[parts.index]), triton_pass(batch).runs
         step, rate, bias, least, by_head = of.steps, parts.a, None, 0.0, False
         both, norm, normed = of.both, row_norm(of.norm), None
         if norm is not None and norm.weight is not None and len(both) <= FEW:
@@ -399,7 +318,7 @@ class TritonOps(TorchOps):
         return recurrent.scan(*given, by_head, bias, least, normed)
 
     def delta_scan(self, of: Deltas, parts: DeltaNet[Linear, Tensor], batch: Pass) -> Tensor:
-        kept, runs = as_tensor(batch.states.ssm[parts.index]), _own(batch).runs
+        kept, runs = as_tensor(batch.states.ssm[parts.index]), triton_pass(batch).runs
         qk, v, net, within = of.qk, of.v, parts.net, len(of.v) <= FEW
         rates, of_rates = (of.beta, of.decay), (parts.time_bias, parts.a)
         if not within:  # each program would make them again
@@ -420,16 +339,6 @@ def _sum_of_few(
     return x, sum_of(y, residual, x)
 
 
-def _two(listed: Sequence[Factors], beside: Work | None = None) -> list[Tensor]:
-    """Two products of few rows in one launch; []: they take more."""
-    matrices = alone(*(of.matrix for of in listed))
-    if len(matrices) != 2 or len(listed[0].x) > FEW:
-        return []
-    (x, norm, parts, *_), second = (operand(of) for of in listed)
-    y = product_of_few(matrices, x, norm, parts=parts, second=second, beside=beside)
-    return list(torch.split(y, [each.n_out for each in matrices], -1))
-
-
 def _convolving(
     x: Tensor,
     parts: Stateful[Linear, Tensor],
@@ -438,10 +347,4 @@ def _convolving(
     gates: tuple[Tensor, Tensor] | None,
 ) -> tuple[Tensor, Work]:
     kept, of = as_tensor(batch.states.conv[parts.index]), (parts.conv_weight, parts.conv_bias)
-    return recurrent_parts.convolving(x, *of, kept, _own(batch).runs, activated, gates)
-
-
-def _own(batch: Pass) -> TritonPass:
-    if not isinstance(batch, TritonPass):
-        raise TypeError("kernels read what a TritonPass has")
-    return batch
+    return recurrent_parts.convolving(x, *of, kept, triton_pass(batch).runs, activated, gates)

@@ -109,3 +109,12 @@ class HeadMatrices:
         chosen, to = self.numbers[: len(x)].view(-1, 1), out.flatten(0, 1)
         rows = x.flatten(0, 1)
         product_of_few(self.stacked.parts, rows, chosen=chosen, out=to, beside=beside)
+
+
+def alone_stacks(matrices: Sequence[object]) -> list[Planes]:
+    """The stacks of heads' matrices that have one type each and no bias; []: not all are so."""
+    made = [
+        each.stacked.parts for each in matrices if isinstance(each, HeadMatrices) and each.single
+    ]
+    plain = [parts[0] for parts in made if parts[0].bias is None]
+    return plain if len(plain) == len(matrices) else []

@@ -15,11 +15,15 @@ import triton
 from aleator.models.kernels import attention_kernels as kernels
 from aleator.models.kernels.cells import Side, gathered
 from aleator.models.kernels.floats import EXACT, sized
+from aleator.models.kernels.own_heads import WARPS, OwnHeads
 from aleator.models.kernels.rotation import RotationAngles, hadamard, hadamard_scale, rotate
 from aleator.models.kernels.seen import SeenTensors
 
 FEW, SHORT = 16, 1024
 """Up to this many tokens, and cells that one sees, attention is one launch: each program has little work."""
+
+ALONE = 256
+"""Up to this many heads of tokens have a program each: GPUs of today run about so many at a time."""
 
 ROOM = 1 << 23
 """Floats of scores that are held at a time, unless a single token needs more."""
@@ -42,6 +46,7 @@ def attend(
     angles: RotationAngles | None = None,
     room: torch.Tensor | None = None,
     spare: bool = False,
+    own: OwnHeads | None = None,
 ) -> torch.Tensor:
     """See :func:`aleator.models.layers.attention.attend`; ``seen`` has the cells and the positions.
 
@@ -49,6 +54,7 @@ def attend(
     ``slopes``, float32 [H], are ALiBi's.  ``angles`` rotate by positions (None: nothing rotates); their rows
     are for ``-seen.deltas``, or with raw keys for all positions from 0, with magnitude 1.  ``room``, float32,
     is working memory; with more of it, more tokens are computed at once.  ``spare``: ``q`` may be changed.
+    ``own``: what makes ``q``, and what is made of each head's result, where :func:`programs_suffice`.
     """
     t, heads, dim = q.shape
     group = heads // keys.heads
@@ -90,6 +96,8 @@ def attend(
     if not at_once:
         raise ValueError(f"room for scores must hold {size} floats")
     b = _blocks(at_once * keys.heads, padded, values.dim, variants > 1, once, most)
+    if own is not None:
+        b = b._replace(pairs=1, group=1, cells=64)
     blocks, groups = triton.cdiv(seen.longest, b.cells), padded // b.group
     tops = torch.empty(at_once * keys.heads * padded * blocks, device=q.device)
     for begin in range(0, t, at_once):
@@ -103,15 +111,16 @@ def attend(
         }  # fmt: skip
         index = seen.rows if variants > 1 else cells
         if once:
-            kernels.attend[pairs, 1, groups](
+            made, more = (out, {}) if own is None else own.given()
+            kernels.attend[pairs, 1, groups if own is None else heads](
                 q, q.stride(0), keys.data, keys.halves, values.data, values.halves, out, room, tops,
                 seen.tokens, seen.cells, cells, index, seen.positions, slopes, sinks, *shared,
                 *keys.strides, *values.strides, scale, softcap, **scored, VALUES=values.dim,
                 VALUE_KIND=values.kind, VALUE_BYTES=values.block_bytes, CHANNELS=b.channels,
-                HADAMARD_Q=_hadamard_of(block), HADAMARD_OUT=_hadamard_of(values.rotation), num_warps=4,
-                maxnreg=255, **EXACT,
+                HADAMARD_Q=_hadamard_of(block), HADAMARD_OUT=_hadamard_of(values.rotation), **more,
+                num_warps=4 if own is None else WARPS, maxnreg=255, **EXACT,
             )  # fmt: skip
-            return out.view(t, -1)
+            return made.view(t, -1)
         kernels.score[pairs * blocks, 1, groups](
             q, q.stride(0), keys.data, keys.halves, room, tops, seen.tokens, cells, index, seen.positions,
             slopes, *shared, *keys.strides, scale, softcap, **scored, num_warps=4, **EXACT,
@@ -122,6 +131,15 @@ def attend(
             PAIRS=b.pairs, CELLS=b.cells, CHANNELS=b.channels, num_warps=1, **EXACT,
         )  # fmt: skip
     return hadamard(out, values.rotation).view(t, -1)
+
+
+def programs_suffice(
+    tokens: int, heads: int, seen: SeenTensors, angles: RotationAngles | None
+) -> bool:
+    """Whether every head of the tokens has a program in the one launch of attention."""
+    moved = angles is not None and (seen.raw or seen.n_rotations > 1)
+    few = tokens <= FEW and seen.longest <= SHORT
+    return few and not moved and 0 < tokens * heads <= ALONE
 
 
 def _hadamard_of(block: int) -> tuple[int, int, float]:

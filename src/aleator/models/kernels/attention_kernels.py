@@ -7,6 +7,7 @@ import triton.language as tl
 
 from aleator.models.kernels.cells import meant, taken, widened
 from aleator.models.kernels.floats import exponential, softened, tree
+from aleator.models.kernels.own_heads import own_queries, own_values
 from aleator.models.kernels.rotation import hadamard_heads
 
 _LOWEST = tl.constexpr(float("-inf"))
@@ -226,13 +227,20 @@ def attend(
     DIM: tl.constexpr, KIND: tl.constexpr, BYTES: tl.constexpr, VARIANTS: tl.constexpr,
     CAPPED: tl.constexpr, PAIRS: tl.constexpr, CELLS: tl.constexpr, VALUES: tl.constexpr,
     VALUE_KIND: tl.constexpr, VALUE_BYTES: tl.constexpr, CHANNELS: tl.constexpr, HADAMARD_Q: tl.constexpr,
-    HADAMARD_OUT: tl.constexpr,
+    HADAMARD_OUT: tl.constexpr, own=None, MATRICES: tl.constexpr = None, TILES: tl.constexpr = None,
+    NATIVE: tl.constexpr = False, FORMS: tl.constexpr = None, SHAPE: tl.constexpr = None,
 ):  # fmt: skip
     """Scores, weights and values of some pairs, one after the other.
 
     ``HADAMARD_Q`` and ``HADAMARD_OUT`` rotate queries and outputs: block, its logarithm and factor; block 0:
-    they do not rotate.
+    they do not rotate.  ``own`` and what follows: see :class:`~aleator.models.kernels.own_heads.OwnHeads`.
     """
+    if own is not None:
+        head_ = tl.program_id(2)
+        number = tl.program_id(0) * GROUP + head_
+        own_queries(
+            own, q + number.to(tl.int64) * DIM, head_, number, n_tokens, MATRICES, TILES, NATIVE, FORMS, SHAPE
+        )  # fmt: skip
     if HADAMARD_Q[0] > 0 or HADAMARD_OUT[0] > 0:
         pair = tl.program_id(0) * PAIRS + tl.arange(0, PAIRS)
         head = pair // n_tokens
@@ -271,6 +279,9 @@ def attend(
             HADAMARD_OUT[1],
             HADAMARD_OUT[2],
         )
+    if own is not None:
+        at_out = out + number.to(tl.int64) * VALUES
+        own_values(own, at_out, head_, number, MATRICES, TILES, NATIVE)
 
 
 # With cells as axes of 2, the highest bit of their number last, tl.split gives the halves in order.  Function

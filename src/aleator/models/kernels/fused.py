@@ -18,8 +18,8 @@ from aleator.models.kernels import norms
 from aleator.models.kernels.floats import EXACT, Constants, Work, sized
 from aleator.models.kernels.planes import CHUNK, FORMS, Planes
 from aleator.models.kernels.product import FEW, TILE, forms_of, has_dp4a, words
-from aleator.models.kernels.product_sums import few_sums, finish, float_sums, places
-from aleator.models.kernels.ready import made_pairs, made_ready, parts_ready, prepared
+from aleator.models.kernels.product_sums import finish
+from aleator.models.kernels.ready import parts_ready, rows_ready, tile_sums
 from aleator.models.kernels.recurrent_parts import PartNorm
 from aleator.models.kernels.routing import routed
 from aleator.models.kernels.works import worked
@@ -189,14 +189,13 @@ def _of_matrix(
 
     With ``chosen`` T is 1, and the matrix is one of a stack, which ``route`` chooses first, if it is given.
     """
-    low, high, d, m, scale, least, bias, n_out, chunks, column, first, programs, slots, given = part
+    low, _, _, _, _, _, bias, n_out, chunks, column, first, programs, slots, given = part
     x, before, weight, shift, eps, x_stride, n_in = given
     OF: tl.constexpr = 20 * P
     ACTIVATION: tl.constexpr = GIVEN[OF]
     GATED: tl.constexpr = GIVEN[OF + 1]
     NORM: tl.constexpr = GIVEN[OF + 2]
     AT: tl.constexpr = 9 * P
-    TABLE: tl.constexpr = FORMS[AT + 3]
     BLOCK: tl.constexpr = FORMS[AT + 7]
     SIDES: tl.constexpr = 2 if GATED else 1
     WIDE: tl.constexpr = R // SIDES
@@ -224,8 +223,6 @@ def _of_matrix(
                 times = tl.load(times + at)
         if bias is not None:
             bias += e.to(tl.int64) * n_out
-        if BLOCK == 1:
-            low += e.to(tl.int64) * n_out * chunks * 128
     begins, taken, last = tl.program_id(0) * T, t, n_tokens - 1  # rows of x
     if before is not None:
         made = None
@@ -245,42 +242,14 @@ def _of_matrix(
         rows = x + taken[:, None] * x_stride
         all = (t_ >= 0)[:, None]
         mean, by = norms.moments(rows, all, eps, GIVEN[OF + 3], T, GIVEN[OF + 4], NORM == "layer")
-    if BLOCK > 1:
-        runs = n_in // 32
-        blocks = n_in // BLOCK
-        q, xs = room, room + T * 8 * runs
-        xd = float_room + ints
-        block_sums = xd + T * blocks
-        prepared(
-            x, weight, shift, mean, by, times, q, xd, xs, taken, x_stride, runs, NORM, BLOCK, T
-        )
-        i = tl.arange(0, T)
-        room_at = i.to(tl.int64)[:, None] * blocks * R + tl.arange(0, R)[None, :]
-        own = (i[:, None] + tl.arange(0, R)[None, :]) >= 0
-    elif low.dtype.element_ty.is_bf16():
-        made_pairs(x, weight, shift, mean, by, times, room, taken, x_stride, n_in, chunks, NORM, T)
-        x, tokens = room, places(0, chunks * 64, T, T)
-        tl.debug_barrier()
-    elif NORM != "" or times is not None:
-        made_ready(x, weight, shift, mean, by, times, float_room, taken, x_stride, n_in, NORM, T)
-        x, tokens = float_room, places(0, n_in, T, T)
-        tl.debug_barrier()
-    else:
-        tokens = places(begins, x_stride, last, T)
+    made = rows_ready(
+        low, x, weight, shift, mean, by, times, room, float_room, ints, begins, taken, last, x_stride, n_in,
+        chunks, NORM, BLOCK, T,
+    )  # fmt: skip
     r = tl.arange(0, R)
     for tile in range(begin, tl.cdiv(width, WIDE), programs):
         row = tl.minimum(tile * WIDE + r % WIDE, width - 1) + r // WIDE * width
-        if BLOCK > 1:
-            tl.debug_barrier()
-            y = few_sums(
-                low, high, d, m, scale, least, q, xd, xs, block_sums, row, i, own, room_at, R, T * blocks * R,
-                n_out, runs, e, chosen is not None, FORMS[AT], FORMS[AT + 1], FORMS[AT + 2],
-                TABLE, FORMS[AT + 4], FORMS[AT + 5], FORMS[AT + 6], BLOCK, NATIVE, T, R, G,
-            )  # fmt: skip
-        else:
-            y = float_sums(
-                low, x, row.to(tl.int64), tokens, n_in, chunks, FORMS[AT + 8], T, R
-            )  # fmt: skip
+        y = tile_sums(part, made, row, e, n_in, chosen is not None, FORMS, AT, NATIVE, T, R, G)
         c = tile * WIDE + tl.arange(0, WIDE)
         there = (t_ < n_tokens)[:, None] & (c < width)[None, :]
         if ACTIVATION == "":

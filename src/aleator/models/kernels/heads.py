@@ -75,8 +75,9 @@ def finishing(
     cells: torch.Tensor,
     norm_last: bool = False,
     scales: torch.Tensor | None = None,
-) -> Work | None:
-    """What is to be launched to normalise heads, rotate and store them; None: nothing.
+    apart: bool = False,
+) -> Work:
+    """What is to be launched to normalise heads, rotate and store them.
 
     Args:
         groups: heads of the same tokens.
@@ -84,12 +85,13 @@ def finishing(
         cells: the tokens' cells, int64 [T]; -1: a token is not stored.
         norm_last: heads are normalised after their rotation.
         scales: float32 [T], the last factors of the first group, which is not stored; None: 1.
+        apart: each head has its own program.
     """
     groups = [each for each in groups if each.x.numel()]
     if not groups:
-        return None
+        return Work("heads", 0, 0, (), Constants(()), Constants(()))
     widest = triton.next_power_of_2(max(each.x.shape[2] for each in groups))
-    block = max(1, sized(1 << 14, 1) // widest)
+    block = 1 if apart else max(1, sized(1 << 14, 1) // widest)
     listed, forms, first = [], [], 0
     pairs = 0 if angles is None else angles.cos_sin.shape[1]
     for g, (x, norm, rotates, to, sources, normed, together, skipped) in enumerate(groups):

@@ -17,8 +17,8 @@ from aleator.models.kernels.fused import PROGRAMS, pair_words, planes_of
 from aleator.models.kernels.norms import REGISTERS
 from aleator.models.kernels.planes import FORMS, Planes
 from aleator.models.kernels.product import forms_of, has_dp4a
-from aleator.models.kernels.product_sums import few_sums, finish, float_sums, places
-from aleator.models.kernels.ready import made_pairs, prepared
+from aleator.models.kernels.product_sums import finish, places
+from aleator.models.kernels.ready import made_pairs, prepared, tile_sums
 
 
 def mixed_products(
@@ -96,35 +96,21 @@ def _rounded(part, x, room, float_room, t, rows, BLOCK: tl.constexpr):
 
 @triton.jit
 def _product(
-    part, x, room, float_room, sums, e, k, t, row,
+    part, x, room, float_room, sums, e, k, row,
     STACKED: tl.constexpr, FORMS: tl.constexpr, P: tl.constexpr, NATIVE: tl.constexpr, R: tl.constexpr,
     G: tl.constexpr,
 ):  # fmt: skip
     """Input ``k`` of a part times rows ``row`` [R] of its matrix ``e``; float32 [1, R]."""
-    low, high, d, m, scale, least, bias, n_out, chunks, n_in, column, begin = part
-    AT: tl.constexpr = 9 * P
-    TABLE: tl.constexpr = FORMS[AT + 3]
-    BLOCK: tl.constexpr = FORMS[AT + 7]
-    AHEAD: tl.constexpr = FORMS[AT + 8]
-    if BLOCK > 1:
-        runs, blocks = n_in // 32, n_in // BLOCK
-        at = begin + k * (runs * 10 + blocks)
-        room_at = tl.arange(0, R)[None, :]
-        tl.debug_barrier()
-        y = few_sums(
-            low, high, d, m, scale, least, room + at, float_room + at + runs * 10, room + at + runs * 8, sums,
-            row, t, room_at >= 0, room_at, R, blocks * R, n_out, runs, e, STACKED, FORMS[AT],
-            FORMS[AT + 1], FORMS[AT + 2], TABLE, FORMS[AT + 4], FORMS[AT + 5], FORMS[AT + 6], BLOCK,
-            NATIVE, 1, R, G,
-        )  # fmt: skip
+    low, _, _, _, _, _, bias, n_out, chunks, n_in, column, begin = part
+    if FORMS[9 * P + 7] > 1:
+        runs = n_in // 32
+        at = begin + k * (runs * 10 + n_in // FORMS[9 * P + 7])
+        made = room + at, float_room + at + runs * 10, room + at + runs * 8, sums
+    elif low.dtype.element_ty.is_bf16():
+        made = room + begin + k * chunks * 64, places(0, 0, 0, 1)
     else:
-        if STACKED:
-            low += e.to(tl.int64) * n_out * chunks * 128
-        if low.dtype.element_ty.is_bf16():
-            x = room + begin + k * chunks * 64
-        else:
-            x += column + k * n_in
-        y = float_sums(low, x, row.to(tl.int64), places(0, 0, 0, 1), n_in, chunks, AHEAD, 1, R)
+        made = x + column + k * n_in, places(0, 0, 0, 1)
+    y = tile_sums(part, made, row, e, n_in, STACKED, FORMS, 9 * P, NATIVE, 1, R, G)
     if bias is not None:
         if STACKED:
             bias += e.to(tl.int64) * n_out
@@ -163,14 +149,14 @@ def _mixed_products(
         for k in range(0, used):
             e = tl.load(chosen + token * used + k)
             y = _product(
-                parts[0], x, room, float_room, sums, e, k, one, row, True, FORMS, 0, NATIVE, R, G
+                parts[0], x, room, float_room, sums, e, k, row, True, FORMS, 0, NATIVE, R, G
             )
             if weights is not None:
                 weight = tl.load(weights + token * used + k + one)[:, None]
             total = tl.fma(weight, y, total)
         if len(FORMS) == 2:
             y = _product(
-                parts[1], x, room, float_room, sums, 0, 0, one, row, False, FORMS, 1, NATIVE, R, G
+                parts[1], x, room, float_room, sums, 0, 0, row, False, FORMS, 1, NATIVE, R, G
             )
             weight = tl.full([1, 1], 1.0, tl.float32)
             if shared_weight is not None:

@@ -1,4 +1,4 @@
-"""Rows of a product's input made ready by the product's own program, in the program's own memory."""
+"""Rows of a product's input made ready by the product's own program, in its own memory, and tiles of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import triton.language as tl
 
 from aleator.models.kernels.floats import exponential
 from aleator.models.kernels.norms import activated, moments, scaled
-from aleator.models.kernels.product_sums import in_pairs, rounded
+from aleator.models.kernels.product_sums import few_sums, float_sums, in_pairs, places, rounded
 
 
 @triton.jit
@@ -140,3 +140,61 @@ def parts_ready(
                         to = kept + token * n_in + part * SIZE + column
                         tl.store(to, value, mask=inside & (first + i <= last))
             tl.store(out + mine + column, value, mask=inside)
+
+
+@triton.jit
+def rows_ready(
+    low, x, weight, shift, mean, by, times, room, float_room, ints, first, taken, last, x_stride, n_in, chunks,
+    NORM: tl.constexpr, BLOCK: tl.constexpr, T: tl.constexpr,
+):  # fmt: skip
+    """Rows ``taken`` [T] of x, from ``first`` to ``last``, as :func:`tile_sums` takes them for ``low``."""
+    if BLOCK > 1:
+        runs = n_in // 32
+        q, xs, xd = room, room + T * 8 * runs, float_room + ints
+        prepared(
+            x, weight, shift, mean, by, times, q, xd, xs, taken, x_stride, runs, NORM, BLOCK, T
+        )
+        made = q, xd, xs, xd + T * (n_in // BLOCK)
+    elif low.dtype.element_ty.is_bf16():
+        made_pairs(x, weight, shift, mean, by, times, room, taken, x_stride, n_in, chunks, NORM, T)
+        made = room, places(0, chunks * 64, T, T)
+        tl.debug_barrier()
+    elif NORM != "" or times is not None:
+        made_ready(x, weight, shift, mean, by, times, float_room, taken, x_stride, n_in, NORM, T)
+        made = float_room, places(0, n_in, T, T)
+        tl.debug_barrier()
+    else:
+        made = x, places(first, x_stride, last, T)
+    return made
+
+
+@triton.jit
+def tile_sums(
+    part, made, row, e, n_in, STACKED: tl.constexpr, FORMS: tl.constexpr, AT: tl.constexpr,
+    NATIVE: tl.constexpr, T: tl.constexpr, R: tl.constexpr, G: tl.constexpr,
+):  # fmt: skip
+    """What :func:`rows_ready` has made times rows ``row`` [R] of a matrix, float32 [T, R].
+
+    ``part`` begins with what :func:`planes_of` gives of a matrix, number ``e`` of a stack, or the only one if
+    not STACKED.  FORMS has its form from AT on.
+    """
+    low, n_out = part[0], part[7]
+    BLOCK: tl.constexpr = FORMS[AT + 7]
+    if BLOCK > 1:
+        q, xd, xs, block_sums = made
+        blocks = n_in // BLOCK
+        i = tl.arange(0, T)
+        room_at = i.to(tl.int64)[:, None] * blocks * R + tl.arange(0, R)[None, :]
+        own = (i[:, None] + tl.arange(0, R)[None, :]) >= 0
+        tl.debug_barrier()
+        y = few_sums(
+            low, part[1], part[2], part[3], part[4], part[5], q, xd, xs, block_sums, row, i, own, room_at, R,
+            T * blocks * R, n_out, n_in // 32, e, STACKED, FORMS[AT], FORMS[AT + 1], FORMS[AT + 2],
+            FORMS[AT + 3], FORMS[AT + 4], FORMS[AT + 5], FORMS[AT + 6], BLOCK, NATIVE, T, R, G,
+        )  # fmt: skip
+    else:
+        if STACKED:
+            low += e.to(tl.int64) * n_out * part[8] * 128
+        x, tokens = made
+        y = float_sums(low, x, row.to(tl.int64), tokens, n_in, part[8], FORMS[AT + 8], T, R)
+    return y
