@@ -209,6 +209,13 @@ def test_launches_of_attention(launched: list[str]) -> None:
     attention.attend(
         of(2, 4, 64).transpose(0, 1), side("f16", 1, 64), side("f16", 1, 64), seen(9, 4), 1.0
     )
+    up, down = (stack([matrix(*of)] * 4) for of in (("Q8_0", 512, 128), ("BF16", 128, 512)))
+    whole, x, latent = of(3, 4, 576), of(3, 4, 192), side("f16", 1, 576)
+    group = heads.Heads(whole, None, True, None, (x[..., 128:],), skipped=512)
+    by = rotation.RotationAngles(of(3, 32, 2), 512, True)
+    finish = heads.finishing([group], by, of(3, dtype=torch.int64), apart=True)
+    own = attention.OwnHeads(x[..., :128], up, finish, down)
+    attention.attend(whole, latent, side("f16", 1, 512), seen(40, 3), 0.1, own=own)
     many = seen(1000, 3)
     many.longest = 1 << 22
     attention.attend(of(3, 4, 64), side("f16", 1, 64), side("f16", 1, 64), many, 1.0)

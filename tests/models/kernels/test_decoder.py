@@ -22,6 +22,7 @@ from wide_models import MODELS, write_wide
 from aleator.core.errors import ParameterError
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
+from aleator.models.kernels import attention
 from tests.models.prequantised import fp8, gptq, nf4, write_quantised
 
 MISTRAL4: Any = MODELS["mistral4"]
@@ -89,6 +90,17 @@ def test_the_native_bits(name: str, kind: str, type_k: str, type_v: str, tmp_pat
         right, ours = (logits(path, f, type_k=type_k, type_v=type_v) for f in ("native", "triton"))
     for theirs, made in zip(right, ours, strict=True):
         assert np.isfinite(theirs).all()
+        assert made.tobytes() == theirs.tobytes()
+
+
+def test_heads_without_a_program_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of more heads of tokens than :data:`attention.ALONE`."""
+    monkeypatch.setattr(attention, "ALONE", 0)
+    path = write_wide(tmp_path / "m.gguf", SPECS["deepseek2"], "Q8_0")
+    right, ours = (logits(path, form) for form in ("native", "triton"))
+    for theirs, made in zip(right, ours, strict=True):
         assert made.tobytes() == theirs.tobytes()
 
 

@@ -13,15 +13,17 @@ pytest.importorskip("triton")
 if os.environ.get("TRITON_INTERPRET") == "1":
     pytest.skip("nothing is compiled under the interpreter", allow_module_level=True)
 
+import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia import compiler as nvidia
 from triton.compiler import ASTSource
 
-from aleator.models.kernels import fused, mixture, works
+from aleator.models.kernels import attention, attention_kernels, fused, mixture, own_heads, works
 from aleator.models.kernels.floats import EXACT, Constants
 from aleator.models.kernels.norms import REGISTERS, groups_at_once
-from aleator.models.kernels.planes import FORMS
+from aleator.models.kernels.planes import FORMS, Planes
+from aleator.models.kernels.product import forms_of
 from aleator.models.kernels.recurrent_parts import PartNorm
 from tests.models.kernels.test_product_compiled import APPROXIMATE, of_type
 
@@ -266,6 +268,69 @@ def test_heads_beside_products(capability: int, kind: str, cache: str, size: int
     shape = Constants(((32, 32, True, False, 1),))
     beside = "heads", ("i32", arguments), Constants(forms), shape
     products(capability, [kind], 1, 8, "", weighs="output", beside=beside)
+
+
+@pytest.mark.parametrize(
+    ("capability", "kind", "cache", "size"),
+    [
+        (80, "Q4_0", "q8_0", 34), (90, "BF16", "f16", 2), (120, "Q8_0", "bf16", 2), (80, "F32", "f32", 4),
+        (90, "Q6_K", "q5_1", 24),
+    ],
+)  # fmt: skip
+def test_heads_with_programs_of_their_own(
+    capability: int, kind: str, cache: str, size: int
+) -> None:
+    """Deepseek's: 128 channels become 512, 64 are rotated, attention's 512 channels become 128."""
+    kept = {"f16": "*fp16", "bf16": "*i16", "f32": "*fp32"}.get(cache, "*u8")
+    halves = "*fp16" if kept == "*u8" else kept
+    (part,), _ = parts_of([kind], 2)
+    part = (*part[:6], None, *part[7:])
+    widths = (128, 512) if kind != "Q6_K" else (256, 512)
+    made = [
+        Planes(kind, n_out, n_in, torch.empty(n_out, n_in // 128 or 1, 128))
+        for n_in, n_out in (widths, (512, 128))
+    ]
+    block = 0 if halves == kept else 32
+    group = (
+        "*fp32",
+        None,
+        None,
+        "fp32",
+        None,
+        None,
+        *["i32"] * 6,
+        "*fp32",
+        "i32",
+        "i32",
+        None,
+        "i32",
+        "i32",
+    )
+    finish = (group,), "*fp32", "*i64", None, "i32"
+    types = {
+        "q": "*fp32", "keys": kept, "values": kept, "key_halves": halves, "value_halves": halves,
+        "out": "*fp32", "scores": "*fp32", "tops": "*fp32", "tokens": "*i32", "cells": "*i32",
+        "key_cells": "*i32", "index": "*i32", "positions": "*i32", "scale": "fp32", "softcap": "fp32",
+        "own": (
+            "*fp32", "i32", "i32", (part, "i32", "i32"), (part, "i32", "i32"), finish, "*fp32", "*i32", "*fp32",
+            "i32",
+        ),
+    }  # fmt: skip
+    fixed = {
+        "slopes": None, "sink_scores": None, "key_channel": int(not block), "value_channel": int(not block),
+        "HEADS": 1, "GROUP": 16, "PADDED": 16, "QUERIES": 1, "DIM": 576, "KIND": cache, "BYTES": size,
+        "VARIANTS": False, "CAPPED": False, "PAIRS": 1, "CELLS": 64, "VALUES": 512, "VALUE_KIND": cache,
+        "VALUE_BYTES": size, "CHANNELS": 128, "HADAMARD_Q": attention._hadamard_of(block),
+        "HADAMARD_OUT": attention._hadamard_of(block), "MATRICES": forms_of(made),
+        "TILES": Constants(tuple(map(own_heads._tile, made))), "NATIVE": True,
+        "FORMS": Constants(
+            ((16, 576, "", False, True, 0, 1.0, "", 0, 8, 1024, 0, 576, False, 64, 0, 576, 512),)
+        ),
+        "SHAPE": Constants(((32, 32, True, False, 1),)),
+    }  # fmt: skip
+    check(
+        attention_kernels.attend, capability, types, fixed, num_warps=own_heads.WARPS, maxnreg=255
+    )
 
 
 @pytest.mark.parametrize(

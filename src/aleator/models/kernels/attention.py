@@ -23,7 +23,10 @@ FEW, SHORT = 16, 1024
 """Up to this many tokens, and cells that one sees, attention is one launch: each program has little work."""
 
 ALONE = 256
-"""Up to this many heads of tokens have a program each: GPUs of today run about so many at a time."""
+"""Up to this many heads of tokens with compressed keys have a program each, which takes the head's matrices too.
+
+GPUs of today run about so many at a time.  More would wait, and read keys that 8 heads share otherwise.
+"""
 
 ROOM = 1 << 23
 """Floats of scores that are held at a time, unless a single token needs more."""
