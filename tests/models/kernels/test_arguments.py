@@ -32,6 +32,7 @@ from aleator.models.kernels import (
     heads,
     mixture,
     norms,
+    own_heads,
     product,
     recurrent,
     recurrent_parts,
@@ -211,10 +212,10 @@ def test_launches_of_attention(launched: list[str]) -> None:
     )
     up, down = (stack([matrix(*of)] * 4) for of in (("Q8_0", 512, 128), ("BF16", 128, 512)))
     whole, x, latent = of(3, 4, 576), of(3, 4, 192), side("f16", 1, 576)
-    group = heads.Heads(whole, None, True, None, (x[..., 128:],), skipped=512)
+    rest = heads.Heads(whole, None, True, None, (x[..., 128:],), skipped=512)
     by = rotation.RotationAngles(of(3, 32, 2), 512, True)
-    finish = heads.finishing([group], by, of(3, dtype=torch.int64), apart=True)
-    own = attention.OwnHeads(x[..., :128], up, finish, down)
+    finish = heads.finishing([rest], by, of(3, dtype=torch.int64), apart=True)
+    own = own_heads.OwnHeads(x[..., :128], up, finish, down)
     attention.attend(whole, latent, side("f16", 1, 512), seen(40, 3), 0.1, own=own)
     many = seen(1000, 3)
     many.longest = 1 << 22

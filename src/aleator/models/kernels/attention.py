@@ -23,7 +23,7 @@ FEW, SHORT = 16, 1024
 """Up to this many tokens, and cells that one sees, attention is one launch: each program has little work."""
 
 ALONE = 256
-"""Up to this many heads of tokens with compressed keys have a program each, which takes the head's matrices too.
+"""Up to this many heads of tokens with compressed keys have a program each, which also reads their matrices.
 
 GPUs of today run about so many at a time.  More would wait, and read keys that 8 heads share otherwise.
 """
@@ -49,6 +49,7 @@ def attend(
     angles: RotationAngles | None = None,
     room: torch.Tensor | None = None,
     spare: bool = False,
+    *,
     own: OwnHeads | None = None,
 ) -> torch.Tensor:
     """See :func:`aleator.models.layers.attention.attend`; ``seen`` has the cells and the positions.
