@@ -273,10 +273,18 @@ def test_heads_beside_products(capability: int, kind: str, cache: str, size: int
 @pytest.mark.parametrize(
     ("capability", "kind", "cache", "size"),
     [
-        (80, "Q4_0", "q8_0", 34), (90, "BF16", "f16", 2), (120, "Q8_0", "bf16", 2), (80, "F32", "f32", 4),
-        (90, "Q6_K", "q5_1", 24),
+        (90, "BF16", "f16", 2),
+        *(
+            pytest.param(*of, marks=pytest.mark.slow)
+            for of in (
+                (80, "Q4_0", "q8_0", 34),
+                (120, "Q8_0", "bf16", 2),
+                (80, "F32", "f32", 4),
+                (90, "Q6_K", "q5_1", 24),
+            )
+        ),
     ],
-)  # fmt: skip
+)
 def test_heads_with_programs_of_their_own(
     capability: int, kind: str, cache: str, size: int
 ) -> None:
