@@ -125,23 +125,28 @@ template <class Read, int T>
 }
 
 // Rows times more tokens than a tile has. A part of a tile of x stays in the first-level cache
-// while 64 rows meet it, whose sums wait for the next part. Meanwhile each tile asks for its share
-// of the next 64 rows.
-constexpr int64_t rows_waiting = 64, near_columns = 1024;
+// while some rows meet it, whose sums wait for the next part. Meanwhile each tile asks for its
+// share of as many rows that come next, which stay in the second-level cache.
 constexpr int64_t tokens_waiting = (lanes == 8 ? 8 : 3) * tile_tokens;
+template <class Read>
+constexpr bool reads_most = lanes == 8 && Read::type == Stored::f32;
+template <class Read>
+constexpr int64_t rows_waiting = reads_most<Read> ? 16 : 64;
+template <class Read>
+constexpr int64_t near_columns = reads_most<Read> ? most_chunk : 1024;
 // Tokens that each four rows meet in turn: two tiles where W's bytes from the second-level cache
 // are what takes time.
 template <class Read>
-constexpr int64_t tokens_in_turn = (lanes == 8 && Read::type == Stored::f32 ? 2 : 1) * tile_tokens;
+constexpr int64_t tokens_in_turn = (reads_most<Read> ? 2 : 1) * tile_tokens;
 template <class Read>
 [[gnu::noinline]] static void times_many(const Weights& w, int64_t row, int64_t end,
                                          const Input& in, float* y, int64_t y_stride) {
-  v16 waiting[rows_waiting * tokens_waiting];
-  const int64_t chunks = (w.in + near_columns - 1) / near_columns;
+  v16 waiting[rows_waiting<Read> * tokens_waiting];
+  const int64_t chunks = (w.in + near_columns<Read> - 1) / near_columns<Read>;
   const int64_t chunk = ((w.in + chunks - 1) / chunks + 63) / 64 * 64;
   const int64_t groups = (in.tokens + tokens_waiting - 1) / tokens_waiting;
   for (int64_t rows; (rows = (end - row) / tile_rows * tile_rows) > 0; row += rows) {
-    if (rows > rows_waiting) rows = rows_waiting;
+    if (rows > rows_waiting<Read>) rows = rows_waiting<Read>;
     for (int64_t group = 0; group < groups; group++) {
       const int64_t first = in.tokens * group / groups;
       const int64_t tokens = in.tokens * (group + 1) / groups - first;
