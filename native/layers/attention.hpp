@@ -57,9 +57,6 @@ class Ahead {
         if (next_ >= end_) return;
         at_ = rows_[cells_[next_++]], left_ = bytes_;
       }
-      // What lies next to each other goes together: no line is asked for twice.
-      while (left_ < bytes && next_ < end_ && rows_[cells_[next_]] == at_ + left_)
-        left_ += bytes_, next_++;
       const int64_t n = bytes < left_ ? bytes : left_;
       for (int64_t i = 0; i < n; i += 64) __builtin_prefetch(at_ + i, 0, 2);
       at_ += n, left_ -= n, bytes -= n;
