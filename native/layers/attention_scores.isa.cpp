@@ -82,13 +82,13 @@ static void score_few(const Attended& seen, int64_t variant, const uint8_t* cons
     }
     if (most == 4)
       score_rows<Read, 4>(q, rows, n, dim, scale, to);
-    else if (most == 3 && lanes == 16)
-      score_rows<Read, lanes == 16 ? 3 : 2>(q, rows, n, dim, scale, to);
-    else if (most >= 2)
+    else if (most == 3)
+      score_rows<Read, 3>(q, rows, n, dim, scale, to);
+    else if (most == 2)
       score_rows<Read, 2>(q, rows, n, dim, scale, to);
     else
       score_rows<Read, 1>(q, rows, n, dim, scale, to);
-    i += most == 3 && lanes < 16 ? 2 : most;
+    i += most;
   }
 }
 
@@ -229,15 +229,12 @@ void score_columns(const Attended& seen, const float* columns, int64_t width, fl
   }
 }
 
-// Where n <= 16 keys from column j on are read, the last one repeated for who reads several at
-// once: in the cache, or as float32 in a block, rotated there if they are stored unrotated.
+// Rows of n <= 16 keys from column j on as float32 in a block, rotated there if they are stored
+// unrotated.
 template <class Read>
-static void find_rows(const Attended& seen, const CacheSide& keys, int64_t j, int64_t n,
-                      float* block, const uint8_t* (&rows)[32]) {
-  const CacheSide::Rows all = keys.rows(seen.head);
+static void widen_keys(const Attended& seen, const CacheSide& keys, int64_t j, int64_t n,
+                       float* block, const uint8_t** rows) {
   for (int64_t k = 0; k < n; k++) {
-    rows[k] = all[seen.cells[j + k]];
-    if (!seen.key_angles && !widened_first<Read>) continue;
     float* row = block + k * padded(keys.dim);
     widen_row<Read>(rows[k], 0, keys.dim, row);
     rows[k] = reinterpret_cast<const uint8_t*>(row);
@@ -246,6 +243,16 @@ static void find_rows(const Attended& seen, const CacheSide& keys, int64_t j, in
     const int64_t at = seen.key_rows ? seen.key_rows[j + k] : 0;
     rotate(row + seen.offset, seen.key_angles + at * seen.pairs * 2, seen.pairs, seen.interleaved);
   }
+}
+
+// Where n <= 16 keys from column j on are read, in the cache or the block, the last one repeated
+// for who reads several at once.
+template <class Read>
+static void find_rows(const Attended& seen, const CacheSide& keys, int64_t j, int64_t n,
+                      float* block, const uint8_t* (&rows)[32]) {
+  const CacheSide::Rows all = keys.rows(seen.head);
+  for (int64_t k = 0; k < n; k++) rows[k] = all[seen.cells[j + k]];
+  if (seen.key_angles || widened_first<Read>) widen_keys<Read>(seen, keys, j, n, block, rows);
   std::fill(rows + n, rows + 32, rows[n - 1]);
 }
 

@@ -218,8 +218,8 @@ void AttentionStep::run(int thread, Pool& pool, const AttentionShape& s, const f
   const int64_t n_whole = int64_t(whole_.size()), heads = s.keys.heads;
   const bool many = widest_ * s.group() >= many_mixed;
   int64_t together = many ? 1 : heads;  // heads of a tile that one thread takes
-  while (heads % together ||
-         (together > 1 && heads / together * int64_t(tiles_.size()) < 4 * pool.size()))
+  while (heads % together || (pool.size() > 1 && together > 1 &&
+                              heads / together * int64_t(tiles_.size()) < 4 * pool.size()))
     together--;
   const int64_t n = heads / together;
   // Threads share out the cells of shared tiles for the scores, the rows for the weights, and the

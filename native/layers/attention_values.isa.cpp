@@ -80,9 +80,9 @@ static void mix_rows(const Rows& from, int64_t begin, int64_t end, int64_t dim, 
 
 // Queries whose sums are kept in registers at a time.
 template <class Rows>
-constexpr int queries_at_once = lanes == 16                   ? 6
-                                : Blocks<typename Rows::Type> ? 2
-                                                              : 4;
+constexpr int queries_at_once = lanes == 16                                 ? 6
+                                : lanes == 4 && Blocks<typename Rows::Type> ? 2
+                                                                            : 4;
 
 template <class Rows>
 static void mix_queries(const Rows& from, int64_t n, int64_t begin, int64_t end, int64_t dim,
@@ -160,7 +160,7 @@ static void mix_cells(const Attended& seen, const CacheSide& values, const float
   const int64_t dim = values.dim, n = end - begin;
   const int32_t* cells = seen.cells + begin;
   const CacheSide::Rows rows = values.rows(seen.head);
-  if constexpr (!(widened_first<Read> || (Blocks<Read> && lanes == 16)))
+  if constexpr (!widened_first<Read>)
     if (!values.by_channel &&
         !(copied<Read> && seen.n_queries >= (Blocks<Read> ? many_mixed : many_scores)))
       return mix_seen(InCache<Read>{rows, cells, ahead}, seen, weights, stride, begin, n, dim, c0,

@@ -230,7 +230,7 @@ struct ReadBlocks {
   }
 
  private:
-  static void nibbles(const uint8_t* p, vi (&q)[parts]) {
+  [[gnu::always_inline]] static void nibbles(const uint8_t* p, vi (&q)[parts]) {
     for (int k = 0; k < parts / 2; k++) {
       const vi both = vi_of<uint8_t>(p + B::nibbles_at + k * lanes);
       q[k] = both & 15, q[k + parts / 2] = both >> 4;

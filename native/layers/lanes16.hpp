@@ -3,6 +3,8 @@
 // of 8, or four of 4. Included by *.isa.cpp files only.
 #pragma once
 
+#include <utility>
+
 #include "layers/lanes.hpp"
 
 #if defined(__aarch64__)
@@ -215,33 +217,26 @@ static inline v4 sums_of_folds(v4 a, v4 b, v4 c, v4 d) {
 static inline v4 sums16(v16 a, v16 b, v16 c, v16 d) {
   return sums_of_folds(fold16(a), fold16(b), fold16(c), fold16(d));
 }
+template <int apart, int... i>
+static inline vf half_sum(vf a, vf b, std::integer_sequence<int, i...>) {
+  return __builtin_shufflevector(a, b, (i & apart ? lanes + i : i)...) +
+         __builtin_shufflevector(a, b, (i & apart ? lanes + i - apart : i + apart)...);
+}
+// Steps of trees, down from lanes `apart` from each other: of vectors as far apart, each in half
+// the lanes of one, in the end in the lane of its number. A blend takes the place of a shuffle.
+template <int apart>
+static inline void half_sums(vf* v) {
+  for (int i = 0; i < apart; i++)
+    v[i] = half_sum<apart>(v[i], v[i + apart], std::make_integer_sequence<int, lanes>());
+  if constexpr (apart > 1) half_sums<apart / 2>(v);
+}
 // The trees of sixteen vectors: lane i is that of vector i.
 static inline v16 sums16(const v16 (&v)[16]) {
 #if defined(ALEATOR_ISA_v4)
-  // Each step halves the lanes that belong to a vector, and puts those of two vectors side by side.
-  // Which ones makes the last step's order that of the vectors: 128 bits i hold vectors 4i to 4i
-  // + 3.
-  const auto halves = [&](int i, int j) {
-    const vf a = v[i].part[0], b = v[j].part[0];
-    return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
-           __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30,
-                                   31);
-  };
-  const auto quarters = [&](int i) {  // of vectors i, i + 4, i + 8, i + 12
-    const vf a = halves(i, i + 4), b = halves(i + 8, i + 12);
-    return __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
-           __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30,
-                                   31);
-  };
-  const auto pairs = [&](int i) {
-    const vf a = quarters(i), b = quarters(i + 1);
-    return __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +
-           __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30,
-                                   31);
-  };
-  const vf a = pairs(0), b = pairs(2);
-  return {__builtin_shufflevector(a, b, 0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30) +
-          __builtin_shufflevector(a, b, 1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31)};
+  vf all[16];
+  for (int i = 0; i < 16; i++) all[i] = v[i].part[0];
+  half_sums<8>(all);
+  return {all[0]};
 #else
   float all[16];
 #pragma GCC unroll 4
