@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from attacks.world import changed
-from wide_models import SMALL, write_any
+from wide_models import SMALL, write_model
 
 import aleator
 from aleator.samplers import SamplingParams
@@ -160,7 +160,7 @@ def damaged_files(seed: int, folder: Path) -> Iterator[tuple[Case, str]]:
     """Files of small random models with damage, and the error that each ends in, or its logits; without end."""
     r, tokens = random.Random(seed), [1, 2, 3]
     some = [SMALL[name] for name in r.sample(sorted(SMALL), 12)]
-    sound = [write_any(folder / f"{i}.gguf", each).read_bytes() for i, each in enumerate(some)]
+    sound = [write_model(folder / f"{i}.gguf", each).read_bytes() for i, each in enumerate(some)]
     path = folder / "damaged.gguf"
     while True:
         data = r.choice(sound)
