@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-if os.environ.get("TRITON_INTERPRET") != "1":
-    pytest.skip("runs in a process of its own", allow_module_level=True)
-
 from wide_models import MODELS, SMALL, write_model, write_wide
 
 from aleator.cache.devices import CPU

@@ -11,10 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-if os.environ.get("TRITON_INTERPRET") != "1":
-    pytest.skip("runs in a process of its own", allow_module_level=True)
-
 import torch
 from make_models import SPECS
 from wide_models import SMALL, write_model
