@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ from attacks.world import changed
 from wide_models import SMALL, write_model
 
 import aleator
+from aleator.models.hub.bundled import bundled_model
 from aleator.samplers import SamplingParams
-from tests.javascript.conftest import logits_of
+from tests.javascript.conftest import Run, logits_of
 
 Case = dict[str, Any]
 
@@ -127,6 +128,19 @@ def told_of(made: aleator.Generation) -> Case:
         "reason": made.stop_reason,
         "complete": made.complete,
     }
+
+
+def check_texts(run: Run, texts: Iterable[tuple[str, Case]], n: int) -> list[Case]:
+    """Prompts with these options, and the seed 3 for those without one, give what they give here; return it."""
+    model, path = aleator.load(n_threads=1), str(bundled_model())
+    cases, expected = [], []
+    for prompt, given in texts:
+        own = {"seed": 3, **given}
+        options = {NAMES.get(name, name): value for name, value in own.items()}
+        cases.append({"path": path, "prompt": prompt, "options": {**options, "maxTokens": n}})
+        expected.append(told_of(model.generate(prompt, max_tokens=n, **own)))
+    assert run("text", cases) == expected
+    return expected
 
 
 def random_texts(seed: int, path: str, length: int = 40) -> Iterator[tuple[Case, Case]]:
