@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import faulthandler
 import gc
+import inspect
 import os
 import random
 import secrets
@@ -49,6 +51,21 @@ def pytest_collection_finish() -> None:
     """Modules and the list of tests stay as they are: garbage is looked for among what tests make."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine in a loop of its own, for a minute at most."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+
+    async def limited() -> None:
+        async with asyncio.timeout(60):
+            names = inspect.signature(pyfuncitem.obj).parameters
+            await pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
+
+    asyncio.run(limited())
+    return True
 
 
 @pytest.hookimpl(wrapper=True)

@@ -20,7 +20,7 @@ from attacks import SCENES, clients, lives, mixes, stores, world
 from attacks.engines import grown
 from attacks.memory import Memory
 from attacks.world import World, changed, unlike
-from wide_models import SMALL, write_any
+from wide_models import SMALL, write_model
 
 import aleator
 from aleator.cache.disk_store import DiskStore
@@ -142,7 +142,7 @@ def test_blocks_of_another_text_are_noticed(
     for module in (prefix_load, tiered_prefixes):
         for name in ("BLOCK", "LEAST"):
             monkeypatch.setattr(module, name, getattr(module, name))
-    llama = write_any(tmp_path / "llama.gguf", SMALL["llama"])
+    llama = write_model(tmp_path / "llama.gguf", SMALL["llama"])
     home = lives.Home(tmp_path, [(llama, {"n_threads": 1, "n_ctx": 256})], (16, 8), 1)
     told: list[dict[str, Any]] = []
     life = lives.Life(home, 1, told.append)

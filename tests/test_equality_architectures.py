@@ -10,7 +10,7 @@ import equality_architectures
 import pytest
 from decoder_walk import Walk
 from equality_architectures import compared, drawn, drawn_caches
-from wide_models import SMALL, write_any
+from wide_models import SMALL, write_model
 
 from aleator.models import build_decoder, open_weights
 from aleator.models.index import ARCHITECTURES
@@ -21,7 +21,7 @@ def test_what_is_drawn_can_be_computed(name: str, tmp_path: Path) -> None:
     r = random.Random(f"test {name}")
     spec = drawn(name, False, r)
     assert spec.arch == name
-    decoder = build_decoder(open_weights(write_any(tmp_path / "m.gguf", spec)))
+    decoder = build_decoder(open_weights(write_model(tmp_path / "m.gguf", spec)))
     assert decoder.config.architecture == name
     k, v = drawn_caches(decoder, r)
     Walk([decoder, decoder], 1, type_k=k, type_v=v)
@@ -40,7 +40,7 @@ def test_draws_differ() -> None:
     ("name", "refused"), [("llama", []), ("mamba", ["rewind"]), ("qwen2vl", ["shift"])]
 )
 def test_a_walk(name: str, refused: list[str], tmp_path: Path) -> None:
-    path = write_any(tmp_path / "m.gguf", SMALL[name])
+    path = write_model(tmp_path / "m.gguf", SMALL[name])
     decoders = [build_decoder(open_weights(path)) for _ in range(2)]
     found = Walk(decoders, 3).run()
     assert (found.wrong, found.where) == (0, "")
@@ -63,7 +63,7 @@ def test_a_walk(name: str, refused: list[str], tmp_path: Path) -> None:
 
 def test_a_difference_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A key that is shifted by one side only stands for a wrong kernel."""
-    path = write_any(tmp_path / "m.gguf", SMALL["llama"])
+    path = write_model(tmp_path / "m.gguf", SMALL["llama"])
     decoders = [build_decoder(open_weights(path)) for _ in range(2)]
     monkeypatch.setattr(decoders[1], "shift_keys", lambda layer, keys, deltas: keys)
     found = Walk(decoders, 3).run()
@@ -144,7 +144,7 @@ def test_all_matrices_can_have_one_type(monkeypatch: pytest.MonkeyPatch) -> None
         made.append(spec.type)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(equality_architectures, "write_any", written)
+    monkeypatch.setattr(equality_architectures, "write_model", written)
     for number in range(4):
         with pytest.raises(KeyboardInterrupt):
             compared("llama", number, equality_architectures.parsed(["--type", "BF16"]))

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from wide_models import SMALL, write_any
+from wide_models import SMALL, write_model
 
 from aleator.cache import PrefixConfig
 from aleator.cache.pools.attention import AttentionPool, first_of
@@ -48,7 +48,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 def decoder_of(name: str) -> Decoder:
     """A small model with random weights."""
     with tempfile.TemporaryDirectory() as folder:
-        path = write_any(Path(folder) / "m.gguf", SMALL[name])
+        path = write_model(Path(folder) / "m.gguf", SMALL[name])
         return build_decoder(open_weights(path))
 
 

@@ -30,12 +30,12 @@ def writers() -> dict[str, Callable[[Path], object]]:
     from dataclasses import replace
 
     from make_models import SPECS
-    from wide_models import SMALL, write_any, write_wide
+    from wide_models import SMALL, write_model, write_wide
 
     from aleator.models.files.tensor_types import TENSOR_TYPES
 
     made: dict[str, Callable[[Path], object]] = {
-        name: partial(write_any, spec=spec) for name, spec in SMALL.items()
+        name: partial(write_model, spec=spec) for name, spec in SMALL.items()
     }
     for name in ("llama", "mamba"):
         wide = replace(SPECS[name], n_vocab=96, n_embd=256, n_ff=512, head_dim=64)

@@ -29,7 +29,7 @@ import numpy as np
 from decoder_walk import Walk
 from equality_decoder import TYPES
 from run_report import Report, command, machine, parser
-from wide_models import MODELS, SMALL, AnySpec, write_any
+from wide_models import MODELS, SMALL, AnySpec, write_model
 
 from aleator.models import build_decoder, open_weights
 from aleator.models.index import ARCHITECTURES
@@ -93,7 +93,7 @@ def compared(name: str, number: int, options: argparse.Namespace) -> tuple[bool,
     n_ubatch, seed = r.choice((18, 24, 64)), r.randrange(1 << 30)
     began = time.process_time()
     with tempfile.TemporaryDirectory(prefix="equality-") as folder:
-        path = write_any(Path(folder) / "m.gguf", spec)
+        path = write_model(Path(folder) / "m.gguf", spec)
         decoders = [
             build_decoder(open_weights(path), "cpu", form="native"),
             build_decoder(open_weights(path), options.device, form="triton"),

@@ -29,7 +29,7 @@ from hybrid_models import Hybrid
 from llama_peer import VERSION, Context, prompt, save
 from make_models import Spec
 from run_report import parser
-from wide_models import SMALL, AnySpec, write_any
+from wide_models import SMALL, AnySpec, write_model
 
 DATA = Path("tests/data")
 Arrays = dict[str, npt.NDArray[Any]]
@@ -175,14 +175,14 @@ def main() -> None:
         path, worst = Path(folder) / "model.gguf", 0.0
         for name in chosen if args.compare else ():
             spec = replace(SMALL[name], seed=SMALL[name].seed + args.seed)
-            found = difference(spec, write_any(path, spec))
+            found = difference(spec, write_model(path, spec))
             worst = max(worst, found)
             print(f"{name:24} {found:.1e}", flush=True)
         for out in () if args.compare else dict.fromkeys(map(file_of, chosen)):
             arrays: Arrays = {"generator": np.array(f"tools/golden_models.py, {VERSION}")}
             for name in (each for each in SMALL if file_of(each) == out):
                 at = f"{name}/" if out.parent.name == "logits" else ""
-                made = computed(SMALL[name], write_any(path, SMALL[name]))
+                made = computed(SMALL[name], write_model(path, SMALL[name]))
                 arrays |= {at + key: value for key, value in made.items()}
             save(out, arrays)
     if args.compare:

@@ -8,14 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import gguf
 import kimi_models
 import numpy as np
 from kimi_models import KimiShape
-from model_file import Array, Draws, Shape, add_fields, add_tensors, write_file
+from model_file import Array, Draws, Shape, add_fields
 
 
 @dataclass(frozen=True)
@@ -67,6 +66,123 @@ class Hybrid(Shape):
         """Whether any layer attends."""
         return any(kind in "ab" for kind in self.layers)
 
+    def each_tensor(self) -> Iterator[tuple[str, Array]]:
+        """The tensors one by one, scaled so that attention is uneven and nothing explodes."""
+        draws = Draws(self.seed)
+        matrix, vector = draws.matrix, draws.vector
+        e, inner = self.n_embd, 2 * self.n_embd
+
+        def linear(
+            name: str, n_out: int, n_in: int, gain: float = 1.0
+        ) -> Iterator[tuple[str, Array]]:
+            yield f"{name}.weight", matrix(n_out, n_in, gain=gain)
+            if name.endswith(self.bias) if self.bias else False:
+                yield f"{name}.bias", vector(n_out, around=0.0)
+
+        yield "token_embd.weight", matrix(self.n_vocab, e, gain=math.sqrt(e))
+        yield f"{self.output_norm}.weight", vector(e)
+        if not self.tied:
+            yield "output.weight", matrix(self.n_vocab, e, gain=2.0)
+        for layer, kind in enumerate(self.layers):
+            at = f"blk.{layer}."
+            yield at + "attn_norm.weight", vector(e)
+            if self.kimi is not None:
+                sizes = e, self.n_heads, self.head_dim, self.d_conv
+                yield from kimi_models.tensors(self.kimi, kind, at, sizes, draws)
+            elif kind in "sb" and self.short:
+                yield at + "shortconv.in_proj.weight", matrix(3 * e, e, gain=1.5)
+                yield at + "shortconv.conv.weight", matrix(e, self.d_conv, gain=2.0)
+                yield at + "shortconv.out_proj.weight", matrix(e, e)
+            elif kind in "sb":
+                channels = inner + 2 * self.groups * self.d_state
+                yield at + "ssm_in.weight", matrix(inner + channels + self.heads, e)
+                yield at + "ssm_conv1d.weight", matrix(channels, self.d_conv, gain=2.0)
+                yield at + "ssm_conv1d.bias", vector(channels, around=0.0)
+                yield at + "ssm_dt.bias", vector(self.heads, around=-1.0)
+                yield at + "ssm_a", -np.exp(vector(self.heads, around=0.0))[:, None]
+                yield at + "ssm_d", vector(self.heads)[:, None]
+                if self.gated_norm:
+                    yield (
+                        at + "ssm_norm.weight",
+                        vector(inner).reshape(self.groups, inner // self.groups),
+                    )
+                yield from linear(at + "ssm_out", e, inner)
+            if kind in "ab" and self.kimi is None:
+                q, kv = self.n_heads * self.head_dim, self.n_kv_heads * self.head_dim
+                for name, n in (("attn_q", q), ("attn_k", kv), ("attn_v", kv)):
+                    yield from linear(at + name, n, e, 1.5)
+                if self.head_norm:
+                    yield at + "attn_q_norm.weight", vector(self.head_dim)
+                    yield at + "attn_k_norm.weight", vector(self.head_dim)
+                yield from linear(at + "attn_output", e, q)
+            if not (kind == "f" if self.single else self.arch != "mamba2"):
+                continue
+            if not self.single:
+                # llama.cpp's falcon-h1 has no ".weight" here.
+                suffix = "" if self.arch == "falcon-h1" else ".weight"
+                yield f"{at}ffn_norm{suffix}", vector(e)
+            if not self.n_experts or layer < self.dense_layers:
+                if self.gated:
+                    yield from linear(at + "ffn_gate", self.n_ff, e)
+                yield from linear(at + "ffn_up", self.n_ff, e)
+                yield from linear(at + "ffn_down", e, self.n_ff)
+                continue
+            n, ff, shared = self.n_experts, self.n_ff_expert, self.n_ff_shared
+            yield at + "ffn_gate_inp.weight", matrix(n, e, gain=2.0)
+            if self.gated:
+                yield at + "ffn_gate_exps.weight", matrix(n, ff, e)
+            yield at + "ffn_up_exps.weight", matrix(n, ff, e)
+            yield at + "ffn_down_exps.weight", matrix(n, e, ff)
+            if self.choice_bias:
+                yield at + "exp_probs_b.bias", vector(n, around=0.0)
+            if shared:
+                if self.gated:
+                    yield at + "ffn_gate_shexp.weight", matrix(shared, e)
+                yield at + "ffn_up_shexp.weight", matrix(shared, e)
+                yield at + "ffn_down_shexp.weight", matrix(e, shared)
+
+    def write_metadata(self, w: gguf.GGUFWriter) -> None:
+        """The fields of a model besides its tokenizer."""
+        w.add_context_length(self.context)
+        w.add_embedding_length(self.n_embd)
+        w.add_block_count(len(self.layers))
+        w.add_vocab_size(self.n_vocab)
+        w.add_layer_norm_rms_eps(1e-5)
+        if self.has_attention:
+            kv = [self.n_kv_heads if kind in "ab" else 0 for kind in self.layers]
+            ff = [self.n_ff if kind == "f" else 0 for kind in self.layers]
+            w.add_feed_forward_length(ff if self.single else self.n_ff)
+            w.add_head_count(self.n_heads)
+            w.add_head_count_kv(kv)
+            if self.kimi is not None:
+                kimi_models.write_metadata(w, self.kimi, self.head_dim)
+            else:
+                w.add_key_length(self.head_dim)
+                w.add_value_length(self.head_dim)
+            if self.rope and self.kimi is None:
+                w.add_rope_dimension_count(self.head_dim)
+        else:
+            w.add_feed_forward_length(0)
+            w.add_head_count(0)
+        if self.short:
+            w.add_shortconv_l_cache(self.d_conv)
+        else:
+            w.add_ssm_conv_kernel(self.d_conv)
+        if not self.short and self.kimi is None:
+            w.add_ssm_inner_size(2 * self.n_embd)
+            w.add_ssm_state_size(self.d_state)
+            w.add_ssm_time_step_rank(self.heads)
+            w.add_ssm_group_count(self.groups)
+        if self.n_experts:
+            w.add_expert_count(self.n_experts)
+            w.add_expert_used_count(self.n_used)
+            w.add_expert_feed_forward_length(self.n_ff_expert)
+            if self.n_ff_shared:
+                w.add_expert_shared_feed_forward_length(self.n_ff_shared)
+            if self.dense_layers:
+                w.add_leading_dense_block_count(self.dense_layers)
+        add_fields(w, self.arch, self.meta)
+
 
 _GRANITE = {
     "embedding_scale": 3.0,
@@ -115,134 +231,3 @@ HYBRID: dict[str, Hybrid] = {
         dense_layers=1, **_LFM2, meta={"expert_gating_func": 2}, seed=71,
     ),
 }  # fmt: skip
-
-
-def each_tensor(spec: Hybrid) -> Iterator[tuple[str, Array]]:
-    """The tensors one by one, scaled so that attention is uneven and nothing explodes."""
-    draws = Draws(spec.seed)
-    matrix, vector = draws.matrix, draws.vector
-    e, inner = spec.n_embd, 2 * spec.n_embd
-
-    def linear(name: str, n_out: int, n_in: int, gain: float = 1.0) -> Iterator[tuple[str, Array]]:
-        yield f"{name}.weight", matrix(n_out, n_in, gain=gain)
-        if name.endswith(spec.bias) if spec.bias else False:
-            yield f"{name}.bias", vector(n_out, around=0.0)
-
-    yield "token_embd.weight", matrix(spec.n_vocab, e, gain=math.sqrt(e))
-    yield f"{spec.output_norm}.weight", vector(e)
-    if not spec.tied:
-        yield "output.weight", matrix(spec.n_vocab, e, gain=2.0)
-    for layer, kind in enumerate(spec.layers):
-        at = f"blk.{layer}."
-        yield at + "attn_norm.weight", vector(e)
-        if spec.kimi is not None:
-            sizes = e, spec.n_heads, spec.head_dim, spec.d_conv
-            yield from kimi_models.tensors(spec.kimi, kind, at, sizes, draws)
-        elif kind in "sb" and spec.short:
-            yield at + "shortconv.in_proj.weight", matrix(3 * e, e, gain=1.5)
-            yield at + "shortconv.conv.weight", matrix(e, spec.d_conv, gain=2.0)
-            yield at + "shortconv.out_proj.weight", matrix(e, e)
-        elif kind in "sb":
-            channels = inner + 2 * spec.groups * spec.d_state
-            yield at + "ssm_in.weight", matrix(inner + channels + spec.heads, e)
-            yield at + "ssm_conv1d.weight", matrix(channels, spec.d_conv, gain=2.0)
-            yield at + "ssm_conv1d.bias", vector(channels, around=0.0)
-            yield at + "ssm_dt.bias", vector(spec.heads, around=-1.0)
-            yield at + "ssm_a", -np.exp(vector(spec.heads, around=0.0))[:, None]
-            yield at + "ssm_d", vector(spec.heads)[:, None]
-            if spec.gated_norm:
-                yield (
-                    at + "ssm_norm.weight",
-                    vector(inner).reshape(spec.groups, inner // spec.groups),
-                )
-            yield from linear(at + "ssm_out", e, inner)
-        if kind in "ab" and spec.kimi is None:
-            q, kv = spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim
-            for name, n in (("attn_q", q), ("attn_k", kv), ("attn_v", kv)):
-                yield from linear(at + name, n, e, 1.5)
-            if spec.head_norm:
-                yield at + "attn_q_norm.weight", vector(spec.head_dim)
-                yield at + "attn_k_norm.weight", vector(spec.head_dim)
-            yield from linear(at + "attn_output", e, q)
-        if not (kind == "f" if spec.single else spec.arch != "mamba2"):
-            continue
-        if not spec.single:
-            # llama.cpp's falcon-h1 has no ".weight" here.
-            suffix = "" if spec.arch == "falcon-h1" else ".weight"
-            yield f"{at}ffn_norm{suffix}", vector(e)
-        if not spec.n_experts or layer < spec.dense_layers:
-            if spec.gated:
-                yield from linear(at + "ffn_gate", spec.n_ff, e)
-            yield from linear(at + "ffn_up", spec.n_ff, e)
-            yield from linear(at + "ffn_down", e, spec.n_ff)
-            continue
-        n, ff, shared = spec.n_experts, spec.n_ff_expert, spec.n_ff_shared
-        yield at + "ffn_gate_inp.weight", matrix(n, e, gain=2.0)
-        if spec.gated:
-            yield at + "ffn_gate_exps.weight", matrix(n, ff, e)
-        yield at + "ffn_up_exps.weight", matrix(n, ff, e)
-        yield at + "ffn_down_exps.weight", matrix(n, e, ff)
-        if spec.choice_bias:
-            yield at + "exp_probs_b.bias", vector(n, around=0.0)
-        if shared:
-            if spec.gated:
-                yield at + "ffn_gate_shexp.weight", matrix(shared, e)
-            yield at + "ffn_up_shexp.weight", matrix(shared, e)
-            yield at + "ffn_down_shexp.weight", matrix(e, shared)
-
-
-def write_metadata(w: gguf.GGUFWriter, spec: Hybrid) -> None:
-    """The fields of a model besides its tokenizer."""
-    w.add_context_length(spec.context)
-    w.add_embedding_length(spec.n_embd)
-    w.add_block_count(len(spec.layers))
-    w.add_vocab_size(spec.n_vocab)
-    w.add_layer_norm_rms_eps(1e-5)
-    if spec.has_attention:
-        kv = [spec.n_kv_heads if kind in "ab" else 0 for kind in spec.layers]
-        ff = [spec.n_ff if kind == "f" else 0 for kind in spec.layers]
-        w.add_feed_forward_length(ff if spec.single else spec.n_ff)
-        w.add_head_count(spec.n_heads)
-        w.add_head_count_kv(kv)
-        if spec.kimi is not None:
-            kimi_models.write_metadata(w, spec.kimi, spec.head_dim)
-        else:
-            w.add_key_length(spec.head_dim)
-            w.add_value_length(spec.head_dim)
-        if spec.rope and spec.kimi is None:
-            w.add_rope_dimension_count(spec.head_dim)
-    else:
-        w.add_feed_forward_length(0)
-        w.add_head_count(0)
-    if spec.short:
-        w.add_shortconv_l_cache(spec.d_conv)
-    else:
-        w.add_ssm_conv_kernel(spec.d_conv)
-    if not spec.short and spec.kimi is None:
-        w.add_ssm_inner_size(2 * spec.n_embd)
-        w.add_ssm_state_size(spec.d_state)
-        w.add_ssm_time_step_rank(spec.heads)
-        w.add_ssm_group_count(spec.groups)
-    if spec.n_experts:
-        w.add_expert_count(spec.n_experts)
-        w.add_expert_used_count(spec.n_used)
-        w.add_expert_feed_forward_length(spec.n_ff_expert)
-        if spec.n_ff_shared:
-            w.add_expert_shared_feed_forward_length(spec.n_ff_shared)
-        if spec.dense_layers:
-            w.add_leading_dense_block_count(spec.dense_layers)
-    add_fields(w, spec.arch, spec.meta)
-
-
-def write_hybrid(path: Path, spec: Hybrid, tokenizer_from: Path | None = None) -> Path:
-    """Write the model.
-
-    Args:
-        path: the file's path.
-        spec: the model.
-        tokenizer_from: a GGUF file whose tokenizer it gets; None: it has none.
-    """
-    return write_file(
-        path, spec.arch, lambda w: write_metadata(w, spec),
-        lambda w: add_tensors(w, each_tensor(spec), spec.type), tokenizer_from,
-    )  # fmt: skip

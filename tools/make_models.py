@@ -18,7 +18,8 @@ from pathlib import Path
 import gguf
 import numpy as np
 import numpy.typing as npt
-from model_file import Array, Draws, Shape, write_file
+from model_file import Array, Draws, Shape
+from model_file import write_model as write_model
 from quantise import quantise_tensor
 
 
@@ -51,6 +52,107 @@ class Spec(Shape):
     choice_bias: bool = False
     factors: tuple[float, ...] = ()  # granite's factors of embeddings, scores, outputs, logits
     n_distinct: int = 0  # layers with weights of their own, which later ones repeat; 0: all
+
+    def each_tensor(self) -> Iterator[tuple[str, Array]]:
+        """The tensors one by one, so that a large model's need not all be in memory."""
+        draws = Draws(self.seed)
+        rng, matrix, vector = draws.rng, draws.matrix, draws.vector
+        q, kv = self.n_heads * self.head_dim, self.n_kv_heads * self.head_dim
+        inner, n_dt = 2 * self.n_embd, self.dt_rank + 2 * self.d_state
+        gain = 2.0 if self.arch == "gemma3" else math.sqrt(self.n_embd)
+        yield "token_embd.weight", matrix(self.n_vocab, self.n_embd, gain=gain)
+        yield "output_norm.weight", vector(self.n_embd)
+        if not self.tied:
+            yield "output.weight", matrix(self.n_vocab, self.n_embd, gain=2.0)
+        if self.rope_freqs:
+            ramp = np.clip(np.arange(self.head_dim // 2) - 2.0, 0.0, None)
+            yield "rope_freqs.weight", (1.0 + ramp).astype(np.float32)
+        for layer in range(self.n_distinct or self.n_layers):
+            at = f"blk.{layer}."
+            yield at + "attn_norm.weight", vector(self.n_embd)
+            if is_recurrent(self, layer):
+                yield at + "ssm_in.weight", matrix(2 * inner, self.n_embd)
+                yield at + "ssm_conv1d.weight", matrix(inner, self.d_conv, gain=2.0)
+                yield at + "ssm_conv1d.bias", vector(inner, around=0.0)
+                yield at + "ssm_x.weight", matrix(n_dt, inner, gain=2.0)
+                yield at + "ssm_dt.weight", matrix(inner, self.dt_rank)
+                yield at + "ssm_dt.bias", vector(inner, around=-2.0)
+                rates = np.arange(1, self.d_state + 1) * np.exp(
+                    0.3 * rng.standard_normal((inner, 1))
+                )
+                yield at + "ssm_a", -rates.astype(np.float32)
+                yield at + "ssm_d", vector(inner)
+                yield at + "ssm_out.weight", matrix(self.n_embd, inner)
+                if self.arch == "mamba":
+                    continue
+                for name, n in (("dt", self.dt_rank), ("b", self.d_state), ("c", self.d_state)):
+                    yield f"{at}ssm_{name}_norm.weight", vector(n)
+            for name, n in (("attn_q", q), ("attn_k", kv), ("attn_v", kv)):
+                if is_recurrent(self, layer):
+                    break
+                yield f"{at}{name}.weight", matrix(n, self.n_embd, gain=1.5)
+                if self.bias:
+                    yield f"{at}{name}.bias", vector(n, around=0.0)
+            if self.arch == "gemma3":
+                yield at + "post_attention_norm.weight", vector(self.n_embd)
+                yield at + "post_ffw_norm.weight", vector(self.n_embd)
+            if self.arch in ("qwen3", "gemma3", "qwen3moe", "hunyuan-moe"):
+                yield at + "attn_q_norm.weight", vector(self.head_dim)
+                yield at + "attn_k_norm.weight", vector(self.head_dim)
+            if not is_recurrent(self, layer):
+                yield at + "attn_output.weight", matrix(self.n_embd, q)
+            if self.arch == "gpt-oss":
+                yield at + "attn_output.bias", vector(self.n_embd, around=0.0)
+                yield at + "attn_sinks.weight", vector(self.n_heads)
+                yield at + "post_attention_norm.weight", vector(self.n_embd)
+            else:
+                yield at + "ffn_norm.weight", vector(self.n_embd)
+            if has_experts(self, layer):
+                yield from _experts(self, at, rng)
+                continue
+            yield at + "ffn_gate.weight", matrix(self.n_ff, self.n_embd)
+            yield at + "ffn_up.weight", matrix(self.n_ff, self.n_embd)
+            yield at + "ffn_down.weight", matrix(self.n_embd, self.n_ff)
+
+    def write_metadata(self, w: gguf.GGUFWriter) -> None:
+        """The fields of a model besides its tokenizer."""
+        w.add_context_length(self.context)
+        w.add_embedding_length(self.n_embd)
+        w.add_block_count(self.n_layers)
+        w.add_layer_norm_rms_eps(1e-5)
+        w.add_vocab_size(self.n_vocab)
+        if self.arch != "mamba":
+            _add_transformer(w, self)
+        if self.arch in ("mamba", "jamba"):
+            _add_mamba(w, self)
+        if self.factors:
+            embedding, scores, residual, logits = self.factors
+            w.add_embedding_scale(embedding)
+            w.add_attention_scale(scores)
+            w.add_residual_scale(residual)
+            w.add_logit_scale(logits)
+        if self.n_experts:
+            w.add_expert_count(self.n_experts)
+            w.add_expert_used_count(self.n_used)
+            w.add_expert_feed_forward_length(self.n_ff_expert)
+            if self.arch == "ernie4_5-moe":
+                w.add_leading_dense_block_count(self.dense_layers)
+                w.add_interleave_moe_layer_step(1)
+            if self.n_ff_shared:
+                w.add_expert_shared_feed_forward_length(self.n_ff_shared)
+
+    def add_tensors(self, w: gguf.GGUFWriter, tensors: Iterable[tuple[str, Array]]) -> None:
+        stored: list[tuple[str, str, npt.NDArray[np.generic]]] = []
+        for name, tensor in tensors:
+            by_type: dict[str, npt.NDArray[np.generic]] = {}
+            for repeated in _names(self, name):
+                kind = type_of(self, repeated, tensor)
+                if kind not in by_type:
+                    by_type[kind] = tensor if kind == "F32" else quantise_tensor(kind, tensor)
+                stored.append((repeated, kind, by_type[kind]))
+        for name, kind, made in sorted(stored, key=lambda each: _layer(each[0])):
+            blocks = None if kind == "F32" else gguf.GGMLQuantizationType[kind]
+            w.add_tensor(name, made, raw_dtype=blocks)
 
 
 SPECS: dict[str, Spec] = {
@@ -165,71 +267,6 @@ def has_experts(spec: Spec, layer: int) -> bool:
     return spec.n_experts > 0 and sparse
 
 
-def random_tensors(spec: Spec) -> dict[str, Array]:
-    """Every tensor by its GGUF name, scaled so that attention is uneven and nothing explodes."""
-    return dict(each_tensor(spec))
-
-
-def each_tensor(spec: Spec) -> Iterator[tuple[str, Array]]:
-    """The tensors one by one, so that a large model's need not all be in memory."""
-    draws = Draws(spec.seed)
-    rng, matrix, vector = draws.rng, draws.matrix, draws.vector
-    q, kv = spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim
-    inner, n_dt = 2 * spec.n_embd, spec.dt_rank + 2 * spec.d_state
-    gain = 2.0 if spec.arch == "gemma3" else math.sqrt(spec.n_embd)
-    yield "token_embd.weight", matrix(spec.n_vocab, spec.n_embd, gain=gain)
-    yield "output_norm.weight", vector(spec.n_embd)
-    if not spec.tied:
-        yield "output.weight", matrix(spec.n_vocab, spec.n_embd, gain=2.0)
-    if spec.rope_freqs:
-        ramp = np.clip(np.arange(spec.head_dim // 2) - 2.0, 0.0, None)
-        yield "rope_freqs.weight", (1.0 + ramp).astype(np.float32)
-    for layer in range(spec.n_distinct or spec.n_layers):
-        at = f"blk.{layer}."
-        yield at + "attn_norm.weight", vector(spec.n_embd)
-        if is_recurrent(spec, layer):
-            yield at + "ssm_in.weight", matrix(2 * inner, spec.n_embd)
-            yield at + "ssm_conv1d.weight", matrix(inner, spec.d_conv, gain=2.0)
-            yield at + "ssm_conv1d.bias", vector(inner, around=0.0)
-            yield at + "ssm_x.weight", matrix(n_dt, inner, gain=2.0)
-            yield at + "ssm_dt.weight", matrix(inner, spec.dt_rank)
-            yield at + "ssm_dt.bias", vector(inner, around=-2.0)
-            rates = np.arange(1, spec.d_state + 1) * np.exp(0.3 * rng.standard_normal((inner, 1)))
-            yield at + "ssm_a", -rates.astype(np.float32)
-            yield at + "ssm_d", vector(inner)
-            yield at + "ssm_out.weight", matrix(spec.n_embd, inner)
-            if spec.arch == "mamba":
-                continue
-            for name, n in (("dt", spec.dt_rank), ("b", spec.d_state), ("c", spec.d_state)):
-                yield f"{at}ssm_{name}_norm.weight", vector(n)
-        for name, n in (("attn_q", q), ("attn_k", kv), ("attn_v", kv)):
-            if is_recurrent(spec, layer):
-                break
-            yield f"{at}{name}.weight", matrix(n, spec.n_embd, gain=1.5)
-            if spec.bias:
-                yield f"{at}{name}.bias", vector(n, around=0.0)
-        if spec.arch == "gemma3":
-            yield at + "post_attention_norm.weight", vector(spec.n_embd)
-            yield at + "post_ffw_norm.weight", vector(spec.n_embd)
-        if spec.arch in ("qwen3", "gemma3", "qwen3moe", "hunyuan-moe"):
-            yield at + "attn_q_norm.weight", vector(spec.head_dim)
-            yield at + "attn_k_norm.weight", vector(spec.head_dim)
-        if not is_recurrent(spec, layer):
-            yield at + "attn_output.weight", matrix(spec.n_embd, q)
-        if spec.arch == "gpt-oss":
-            yield at + "attn_output.bias", vector(spec.n_embd, around=0.0)
-            yield at + "attn_sinks.weight", vector(spec.n_heads)
-            yield at + "post_attention_norm.weight", vector(spec.n_embd)
-        else:
-            yield at + "ffn_norm.weight", vector(spec.n_embd)
-        if has_experts(spec, layer):
-            yield from _experts(spec, at, rng)
-            continue
-        yield at + "ffn_gate.weight", matrix(spec.n_ff, spec.n_embd)
-        yield at + "ffn_up.weight", matrix(spec.n_ff, spec.n_embd)
-        yield at + "ffn_down.weight", matrix(spec.n_embd, spec.n_ff)
-
-
 def _experts(spec: Spec, at: str, rng: np.random.Generator) -> Iterator[tuple[str, Array]]:
     """A layer's router and experts, and the shared expert if there is one."""
 
@@ -290,34 +327,6 @@ def _gets_more_bits(spec: Spec, name: str) -> bool:
     return layer < eighth or layer >= 7 * spec.n_layers // 8 or (layer - eighth) % 3 == 2
 
 
-def write_model(
-    path: Path,
-    spec: Spec,
-    tensors: dict[str, Array] | None = None,
-    tokenizer_from: Path | None = None,
-) -> Path:
-    """Write the model; ``tensors`` replaces its own (to make broken ones)."""
-    made = each_tensor(spec) if tensors is None else tensors.items()
-    return write_file(
-        path, spec.arch, lambda w: write_metadata(w, spec), lambda w: _add_tensors(w, spec, made),
-        tokenizer_from,
-    )  # fmt: skip
-
-
-def _add_tensors(w: gguf.GGUFWriter, spec: Spec, tensors: Iterable[tuple[str, Array]]) -> None:
-    stored: list[tuple[str, str, npt.NDArray[np.generic]]] = []
-    for name, tensor in tensors:
-        by_type: dict[str, npt.NDArray[np.generic]] = {}
-        for repeated in _names(spec, name):
-            kind = type_of(spec, repeated, tensor)
-            if kind not in by_type:
-                by_type[kind] = tensor if kind == "F32" else quantise_tensor(kind, tensor)
-            stored.append((repeated, kind, by_type[kind]))
-    for name, kind, made in sorted(stored, key=lambda each: _layer(each[0])):
-        blocks = None if kind == "F32" else gguf.GGMLQuantizationType[kind]
-        w.add_tensor(name, made, raw_dtype=blocks)
-
-
 def _layer(name: str) -> int:
     """The layer of a tensor, -1 for those outside."""
     return int(name.split(".")[1]) if name.startswith("blk.") else -1
@@ -329,34 +338,6 @@ def _names(spec: Spec, name: str) -> list[str]:
     if layer < 0 or not spec.n_distinct:
         return [name]
     return [f"blk.{each}.{rest}" for each in range(layer, spec.n_layers, spec.n_distinct)]
-
-
-def write_metadata(w: gguf.GGUFWriter, spec: Spec) -> None:
-    """The fields of a model besides its tokenizer."""
-    w.add_context_length(spec.context)
-    w.add_embedding_length(spec.n_embd)
-    w.add_block_count(spec.n_layers)
-    w.add_layer_norm_rms_eps(1e-5)
-    w.add_vocab_size(spec.n_vocab)
-    if spec.arch != "mamba":
-        _add_transformer(w, spec)
-    if spec.arch in ("mamba", "jamba"):
-        _add_mamba(w, spec)
-    if spec.factors:
-        embedding, scores, residual, logits = spec.factors
-        w.add_embedding_scale(embedding)
-        w.add_attention_scale(scores)
-        w.add_residual_scale(residual)
-        w.add_logit_scale(logits)
-    if spec.n_experts:
-        w.add_expert_count(spec.n_experts)
-        w.add_expert_used_count(spec.n_used)
-        w.add_expert_feed_forward_length(spec.n_ff_expert)
-        if spec.arch == "ernie4_5-moe":
-            w.add_leading_dense_block_count(spec.dense_layers)
-            w.add_interleave_moe_layer_step(1)
-        if spec.n_ff_shared:
-            w.add_expert_shared_feed_forward_length(spec.n_ff_shared)
 
 
 def _add_transformer(w: gguf.GGUFWriter, spec: Spec) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,18 @@ class Shape:
     tied: bool = False
     seed: int = 1
     type: str = "F32"
+
+    def each_tensor(self) -> Iterator[tuple[str, Array]]:
+        """The tensors one by one, by their GGUF names, so that a large model's need not all be in memory."""
+        raise NotImplementedError
+
+    def write_metadata(self, w: gguf.GGUFWriter) -> None:
+        """Add the fields besides the tokenizer's."""
+        raise NotImplementedError
+
+    def add_tensors(self, w: gguf.GGUFWriter, tensors: Iterable[tuple[str, Array]]) -> None:
+        """Add tensors in the types of such a model's file."""
+        add_tensors(w, tensors, self.type)
 
 
 class Draws:
@@ -135,3 +147,16 @@ def write_file(
     w.write_tensors_to_file()
     w.close()
     return path
+
+
+def write_model(
+    path: Path,
+    spec: Shape,
+    tensors: Mapping[str, Array] | None = None,
+    tokenizer_from: Path | None = None,
+) -> Path:
+    """Write a random model; ``tensors`` replaces its own (to make broken ones).  See :func:`write_file`."""
+    made = spec.each_tensor() if tensors is None else tensors.items()
+    return write_file(
+        path, spec.arch, spec.write_metadata, lambda w: spec.add_tensors(w, made), tokenizer_from
+    )

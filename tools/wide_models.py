@@ -10,12 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from delta_models import DELTAS, Delta, write_delta
-from dense_models import DENSE, write_dense
+from delta_models import DELTAS, Delta
+from dense_models import DENSE
 from dense_shapes import Dense, LatentShape
-from hybrid_models import HYBRID, Hybrid, write_hybrid
+from hybrid_models import HYBRID, Hybrid
 from kimi_models import KimiShape
-from make_models import SPECS, Spec, write_model
+from make_models import SPECS, Spec
+from model_file import write_model as write_model
 
 AnySpec = Spec | Dense | Hybrid | Delta
 SMALL: dict[str, AnySpec] = {
@@ -154,19 +155,6 @@ MODELS: dict[str, AnySpec] = {
 """Wide models by name; every architecture of the index has at least one."""
 
 
-def write_any(path: Path, spec: AnySpec) -> Path:
-    """Write a small random model of any kind as GGUF; returns the path."""
-    match spec:
-        case Spec():
-            return write_model(path, spec)
-        case Dense():
-            return write_dense(path, spec)
-        case Hybrid():
-            return write_hybrid(path, spec)
-        case Delta():
-            return write_delta(path, spec)
-
-
 def write_wide(path: Path, spec: AnySpec, kind: str) -> Path:
     """Write a model with its matrices in a storage type, such as "Q4_K"; returns the path."""
-    return write_any(path, replace(spec, type=kind))
+    return write_model(path, replace(spec, type=kind))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -239,26 +241,24 @@ class CellsMachine(RuleBasedStateMachine):
         ids = model.defrag_ids()
         if self.streams and kind in (1, 2, 7):
             return
+        verbs: dict[int, Callable[[Any], None]] = {
+            1: lambda of: of.seq_cp(a, b, p0, p1),
+            2: lambda of: of.seq_keep(a),
+            3: lambda of: of.seq_add(a, p0, p1, -4),
+            4: lambda of: of.seq_div(a, p0, p1, 2),
+            5: lambda of: of.seq_rm(a, p0, p1),
+            6: lambda of: of.seq_rm(-1, p0, p1),
+        }
         if journal:
             cells.begin()
         _native.fail_allocation(allowed)
         try:
             if kind == 0:
                 placed = cells.place(positions, rows, False, extras)
-            elif kind == 1:
-                cells.seq_cp(a, b, p0, p1)
-            elif kind == 2:
-                cells.seq_keep(a)
-            elif kind == 3:
-                cells.seq_add(a, p0, p1, -4)
-            elif kind == 4:
-                cells.seq_div(a, p0, p1, 2)
-            elif kind == 5:
-                cells.seq_rm(a, p0, p1)
-            elif kind == 6:
-                cells.seq_rm(-1, p0, p1)
-            else:
+            elif kind == 7:
                 cells.move(moves)
+            else:
+                verbs[kind](cells)
         except MemoryError:
             _native.fail_allocation(-1)
             if journal:
@@ -271,20 +271,10 @@ class CellsMachine(RuleBasedStateMachine):
             return
         if kind == 0:
             model.put(placed.tolist(), positions.tolist(), owners, rows_of(extras))
-        elif kind == 1:
-            model.seq_cp(a, b, p0, p1)
-        elif kind == 2:
-            model.seq_keep(a)
-        elif kind == 3:
-            model.seq_add(a, p0, p1, -4)
-        elif kind == 4:
-            model.seq_div(a, p0, p1, 2)
-        elif kind == 5:
-            model.seq_rm(a, p0, p1)
-        elif kind == 6:
-            model.seq_rm(-1, p0, p1)
-        else:
+        elif kind == 7:
             model.move(ids)
+        else:
+            verbs[kind](model)
 
     @rule(
         queries=st.lists(st.tuples(IDS, st.integers(0, 40)), min_size=1, max_size=4),

@@ -51,15 +51,14 @@ def test_what_is_none(value: Any) -> None:
     with pytest.raises(ParameterError, match="n must be an integer, not"):
         integer("n", value)
     with pytest.raises(ParameterError, match=r"n must be an integer in \[0, 5\], not") as caught:
-        integer_in("n", value, 0, 5, "and more")
+        integer_in("n", value, 0, 5)
     assert caught.value.parameter == "n"
-    assert "and more" not in str(caught.value)
 
 
-def test_ranges_are_named_with_the_remedy() -> None:
+def test_ranges_are_named() -> None:
     assert integer_in("n", 2**31 - 1, 0, 2**31 - 1) == 2**31 - 1
-    with pytest.raises(ParameterError, match=r"n must lie in \[0, 2\^31\), not -1: use 0"):
-        integer_in("n", -1, 0, 2**31 - 1, "use 0")
+    with pytest.raises(ParameterError, match=r"n must lie in \[0, 2\^31\), not -1$"):
+        integer_in("n", -1, 0, 2**31 - 1)
     with pytest.raises(ParameterError, match=r"n must lie in \[1, 4096\], not 4097$"):
         integer_in("n", 4097, 1, 4096)
     with pytest.raises(ParameterError, match=r"n must be 1 or more, not 0$"):

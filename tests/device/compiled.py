@@ -13,6 +13,7 @@ import pytest
 
 CAPABILITIES = (80, 90, 120)
 """Of the GPUs that kernels are compiled for."""
+APPROXIMATE = ("ex2.approx", "div.full", "div.approx", "sqrt.approx", "rcp.approx", ".ftz")
 SHARED = 99 * 1024
 """Bytes of shared memory that a program may have on the one that has least, of capability 12.0."""
 
@@ -33,14 +34,8 @@ def compiled(
     ``types``: of its arguments, by name, nested as they are; ``*i64`` where it says nothing.  ``exact``:
     nothing may be contracted or approximated.
     """
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.backends.nvidia import compiler as nvidia
     from triton.compiler import ASTSource
 
-    tools = Path(nvidia.__file__).parent / "bin"
-    if not (tools / "ptxas").exists() or not (tools / "cuobjdump").exists():
-        pytest.skip("this Triton comes without ptxas and cuobjdump")
     names = function.arg_names
     signature = {n: "constexpr" if n in constants else types.get(n, "*i64") for n in names}
     attributes: dict[tuple[int, ...], list[list[Any]]] = {}
@@ -63,21 +58,52 @@ def compiled(
     source = ASTSource(
         function, signature, {(names.index(n),): v for n, v in constants.items()}, attributes
     )
-    binary = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+    binary = built(source, capability, options)
     assert binary.metadata.shared <= SHARED
     if exact:  # every multiply and add is rounded by itself
         for instruction in ("fma.rn.f32", "fma.rn.f64", "ex2.approx", "div.full", "div.approx"):
             assert instruction not in binary.asm["ptx"], instruction
+    found = re.findall(r"/\*[0-9a-f]{4,}\*/\s+([^;]*);", dumped(binary, "-sass"))
+    return [i for i in found if not re.match(r"NOP|BRA 0x", i)]
+
+
+def tool(name: str) -> Path:
+    """A program of NVIDIA's; skip the test where Triton comes without it."""
+    from triton.backends.nvidia import compiler as nvidia
+
+    path = Path(nvidia.__file__).parent / "bin" / name
+    if not path.exists():
+        pytest.skip(f"this Triton comes without {name}")
+    return path
+
+
+def built(source: Any, capability: int, options: Mapping[str, Any]) -> Any:
+    """Compile a kernel for a GPU."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    tool("ptxas")
+    return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=dict(options))
+
+
+def dumped(binary: Any, what: str) -> str:
+    """What cuobjdump says of a compiled kernel."""
     path = Path(os.environ.get("TMPDIR", "/tmp")) / f"aleator-{os.getpid()}.cubin"
     try:
         path.write_bytes(binary.asm["cubin"])
-        sass = subprocess.run(
-            [tools / "cuobjdump", "-sass", path], capture_output=True, text=True, check=True
+        return subprocess.run(
+            [tool("cuobjdump"), what, path], capture_output=True, text=True, check=True
         ).stdout
     finally:
         path.unlink()
-    found = re.findall(r"/\*[0-9a-f]{4,}\*/\s+([^;]*);", sass)
-    return [i for i in found if not re.match(r"NOP|BRA 0x", i)]
+
+
+def check_exact(binary: Any) -> None:
+    """A kernel approximates nothing, and spills nothing."""
+    for instruction in APPROXIMATE:
+        assert instruction not in binary.asm["ptx"], instruction
+    usage = dumped(binary, "-res-usage")
+    assert "STACK:0" in usage, usage
 
 
 def spills(instructions: list[str]) -> int:

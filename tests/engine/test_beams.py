@@ -78,15 +78,12 @@ def test_the_ways_of_the_texts_are_noted(engine: aleator.Engine, options: dict[s
         assert last.order == beam.score
 
 
-def test_steps_come_as_they_are_made(model: aleator.LanguageModel) -> None:
-    async def read(engine: aleator.Engine) -> None:
+async def test_steps_come_as_they_are_made(model: aleator.LanguageModel) -> None:
+    with aleator.Engine(model, n_seq_max=2) as engine:
         search = engine.beams(PROMPT, num_beams=2, max_tokens=5, noted=True)
         assert [step async for step in search.steps_async()] == search.steps
         assert len(search.steps) == 5
         assert engine.beams(PROMPT, num_beams=2, max_tokens=5).steps == []
-
-    with aleator.Engine(model, n_seq_max=2) as engine:
-        asyncio.run(read(engine))
 
 
 @pytest.mark.parametrize("name", ["gemma3", "mamba", "jamba"])

@@ -12,32 +12,27 @@ from aleator.engine.request_handle import Waiter, wake
 from aleator.generate.generation import reader_of
 
 
-def test_each_loop_is_interrupted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def run() -> None:
-        loop = asyncio.get_running_loop()
-        calls: list[Any] = []
-        scheduled = loop.call_soon_threadsafe
+async def test_each_loop_is_interrupted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    calls: list[Any] = []
+    scheduled = loop.call_soon_threadsafe
 
-        def counted(callback: Any, *args: Any) -> Any:
-            calls.append(callback)
-            return scheduled(callback, *args)
+    def counted(callback: Any, *args: Any) -> Any:
+        calls.append(callback)
+        return scheduled(callback, *args)
 
-        monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
-        waiters = [Waiter(lambda: True, loop) for _ in range(8)]
-        tasks = [asyncio.ensure_future(awaited(each)) for each in waiters]
-        await asyncio.sleep(0)
-        waiters[3].cancel()
-        wake(waiters)
-        made = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [isinstance(each, asyncio.CancelledError) for each in made] == [
-            i == 3 for i in range(8)
-        ]
-        assert len(calls) == 1
-        assert sum(each.cancelled() for each in waiters) == 1
-        assert all(each.done() for each in waiters)
-        await waiters[0]  # what is over is not waited for
-
-    asyncio.run(run())
+    monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
+    waiters = [Waiter(lambda: True, loop) for _ in range(8)]
+    tasks = [asyncio.ensure_future(awaited(each)) for each in waiters]
+    await asyncio.sleep(0)
+    waiters[3].cancel()
+    wake(waiters)
+    made = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [isinstance(each, asyncio.CancelledError) for each in made] == [i == 3 for i in range(8)]
+    assert len(calls) == 1
+    assert sum(each.cancelled() for each in waiters) == 1
+    assert all(each.done() for each in waiters)
+    await waiters[0]  # what is over is not waited for
 
 
 def test_a_closed_loop_waits_for_nothing() -> None:
@@ -48,44 +43,38 @@ def test_a_closed_loop_waits_for_nothing() -> None:
     assert not waiter.done()
 
 
-def test_a_task_goes_on_in_the_turn_in_which_it_is_woken() -> None:
-    async def run() -> None:
-        loop, seen = asyncio.get_running_loop(), list[str]()
-        waiter = Waiter(lambda: True, loop)
+async def test_a_task_goes_on_in_the_turn_in_which_it_is_woken() -> None:
+    loop, seen = asyncio.get_running_loop(), list[str]()
+    waiter = Waiter(lambda: True, loop)
 
-        async def read() -> None:
-            await waiter
-            seen.append("read")
+    async def read() -> None:
+        await waiter
+        seen.append("read")
 
-        task = asyncio.ensure_future(read())
-        await asyncio.sleep(0)
-        wake([waiter])
-        loop.call_soon(seen.append, "the next call")
+    task = asyncio.ensure_future(read())
+    await asyncio.sleep(0)
+    wake([waiter])
+    loop.call_soon(seen.append, "the next call")
+    await task
+    assert seen == ["read", "the next call"]
+
+
+async def test_a_task_that_is_cancelled_while_it_waits() -> None:
+    waiter = Waiter(lambda: True, asyncio.get_running_loop())
+    task = asyncio.ensure_future(awaited(waiter))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
         await task
-        assert seen == ["read", "the next call"]
-
-    asyncio.run(run())
-
-
-def test_a_task_that_is_cancelled_while_it_waits() -> None:
-    async def run() -> None:
-        waiter = Waiter(lambda: True, asyncio.get_running_loop())
-        task = asyncio.ensure_future(awaited(waiter))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert waiter.cancelled()
-        assert not waiter.cancel()
-        wake([waiter])  # changes nothing
-        await asyncio.sleep(0)
-        with pytest.raises(asyncio.CancelledError):
-            await waiter
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.001):
-                await Waiter(lambda: True, asyncio.get_running_loop())
-
-    asyncio.run(run())
+    assert waiter.cancelled()
+    assert not waiter.cancel()
+    wake([waiter])  # changes nothing
+    await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await waiter
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.001):
+            await Waiter(lambda: True, asyncio.get_running_loop())
 
 
 def test_who_ends_the_loop_holds_up_no_other() -> None:
@@ -115,8 +104,10 @@ async def awaited(waiter: Waiter) -> None:
     await waiter
 
 
-def test_who_waits_for_the_end_is_not_woken_for_each_token(model: aleator.LanguageModel) -> None:
-    async def run(engine: aleator.Engine) -> None:
+async def test_who_waits_for_the_end_is_not_woken_for_each_token(
+    model: aleator.LanguageModel,
+) -> None:
+    with model.engine(n_seq_max=2) as engine:
         looked = 0
         made = engine.submit("ROMEO:", max_tokens=60, seed=1)
         reader = asyncio.ensure_future(reader_of(made).wait_async())
@@ -133,12 +124,9 @@ def test_who_waits_for_the_end_is_not_woken_for_each_token(model: aleator.Langua
         assert made.done
         assert looked <= 1
 
+
+async def test_pieces_and_where_they_end(model: aleator.LanguageModel) -> None:
     with model.engine(n_seq_max=2) as engine:
-        asyncio.run(run(engine))
-
-
-def test_pieces_and_where_they_end(model: aleator.LanguageModel) -> None:
-    async def run(engine: aleator.Engine) -> None:
         made = engine.submit("ROMEO:", max_tokens=30, seed=1, logprobs=0)
         pieces = []
         while some := await reader_of(made).next_pieces():
@@ -154,6 +142,3 @@ def test_pieces_and_where_they_end(model: aleator.LanguageModel) -> None:
         assert [(p.text, p.end) for p in await reader_of(again).next_pieces()] == [
             (p.text, p.end) for p in pieces
         ]
-
-    with model.engine(n_seq_max=2) as engine:
-        asyncio.run(run(engine))

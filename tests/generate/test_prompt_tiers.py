@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from make_models import SPECS, write_model
-from wide_models import MODELS, write_any
+from wide_models import MODELS
 
 import aleator
 from aleator.cache.disk_store import DiskStore
@@ -428,7 +428,7 @@ def test_what_follows_an_edit_is_computed_again(paths: dict[str, Path], tmp_path
 
 def test_a_model_whose_layers_all_have_windows(tmp_path: Path) -> None:
     """Its cells that can be cut store no rows, only positions."""
-    path = write_any(tmp_path / "model.gguf", MODELS["olmo2-windows"])
+    path = write_model(tmp_path / "model.gguf", MODELS["olmo2-windows"])
     below = {"cache_disk": 2**30, "cache_dir": str(tmp_path / "c")}
     wanted = made(load(path), ids(300))
     for reused in (0, 256):

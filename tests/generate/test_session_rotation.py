@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from dense_models import DENSE, write_dense
+from dense_models import DENSE
+from model_file import write_model
 
 from aleator.cache.prefix_index import PrefixConfig
 from aleator.generate import Batch, Context
@@ -28,7 +29,7 @@ TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
 def test_only_keys_of_the_same_table_are_restored(
     name: str, sizes: tuple[int, int], restored: int, tmp_path: Path
 ) -> None:
-    weights = open_weights(write_dense(tmp_path / "m.gguf", DENSE[name]))
+    weights = open_weights(write_model(tmp_path / "m.gguf", DENSE[name]))
     decoder, model = build_decoder(weights), weights.identity()
     contexts = [Context(decoder, n_ctx=n, n_threads=1, prefix=PrefixConfig()) for n in sizes]
     contexts[0].decode(Batch.one(TOKENS))

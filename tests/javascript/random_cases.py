@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import base64
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from attacks.world import changed
-from wide_models import SMALL, write_any
+from wide_models import SMALL, write_model
 
 import aleator
+from aleator.models.hub.bundled import bundled_model
 from aleator.samplers import SamplingParams
-from tests.javascript.conftest import logits_of
+from tests.javascript.conftest import Run, logits_of
 
 Case = dict[str, Any]
 
@@ -129,6 +130,19 @@ def told_of(made: aleator.Generation) -> Case:
     }
 
 
+def check_texts(run: Run, texts: Iterable[tuple[str, Case]], n: int) -> list[Case]:
+    """Prompts with these options, and the seed 3 for those without one, give what they give here; return it."""
+    model, path = aleator.load(n_threads=1), str(bundled_model())
+    cases, expected = [], []
+    for prompt, given in texts:
+        own = {"seed": 3, **given}
+        options = {NAMES.get(name, name): value for name, value in own.items()}
+        cases.append({"path": path, "prompt": prompt, "options": {**options, "maxTokens": n}})
+        expected.append(told_of(model.generate(prompt, max_tokens=n, **own)))
+    assert run("text", cases) == expected
+    return expected
+
+
 def random_texts(seed: int, path: str, length: int = 40) -> Iterator[tuple[Case, Case]]:
     """Texts of the bundled model, which is at ``path``, and what they are; without end."""
     r, model = random.Random(seed), aleator.load(n_threads=1)
@@ -160,7 +174,7 @@ def damaged_files(seed: int, folder: Path) -> Iterator[tuple[Case, str]]:
     """Files of small random models with damage, and the error that each ends in, or its logits; without end."""
     r, tokens = random.Random(seed), [1, 2, 3]
     some = [SMALL[name] for name in r.sample(sorted(SMALL), 12)]
-    sound = [write_any(folder / f"{i}.gguf", each).read_bytes() for i, each in enumerate(some)]
+    sound = [write_model(folder / f"{i}.gguf", each).read_bytes() for i, each in enumerate(some)]
     path = folder / "damaged.gguf"
     while True:
         data = r.choice(sound)

@@ -16,7 +16,7 @@ from aleator.generate.expressions import Searcher, any_of, compiled, read, searc
 from aleator.generate.logprobs import top_logprobs
 from aleator.models.hub.bundled import bundled_model
 from tests.javascript.conftest import PACKAGE, Run
-from tests.javascript.random_cases import NAMES, told_of
+from tests.javascript.random_cases import check_texts, told_of
 
 PATH = str(bundled_model())
 ATOMS = (
@@ -152,14 +152,7 @@ TEXTS: list[tuple[str, dict[str, Any]]] = [
 
 
 def test_texts_are_the_same(run: Run) -> None:
-    model = aleator.load(n_threads=1)
-    cases, expected = [], []
-    for prompt, given in TEXTS:
-        own = {"seed": 3, **given}
-        options = {NAMES.get(name, name): value for name, value in own.items()}
-        cases.append({"path": PATH, "prompt": prompt, "options": {**options, "maxTokens": 50}})
-        expected.append(told_of(model.generate(prompt, max_tokens=50, **own)))
-    assert run("text", cases) == expected
+    check_texts(run, TEXTS, 50)
 
 
 def test_completions_toss_other_coins(run: Run) -> None:

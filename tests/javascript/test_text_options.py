@@ -15,7 +15,7 @@ from aleator.generate.loops import LoopDetector, LoopWatch
 from aleator.models.hub.bundled import bundled_model
 from aleator.samplers import SamplingParams
 from tests.javascript.conftest import PACKAGE, ROOT, Run
-from tests.javascript.random_cases import NAMES, told_of
+from tests.javascript.random_cases import check_texts
 
 PATH = str(bundled_model())
 LIGHT = "What light through yonder win"
@@ -77,14 +77,7 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
 
 
 def test_texts_are_the_same(run: Run) -> None:
-    model = aleator.load(n_threads=1)
-    cases, expected = [], []
-    for prompt, given in OPTIONS:
-        own = {"seed": 3, **given}
-        options = {NAMES.get(name, name): value for name, value in own.items()}
-        cases.append({"path": PATH, "prompt": prompt, "options": {**options, "maxTokens": 60}})
-        expected.append(told_of(model.generate(prompt, max_tokens=60, **own)))
-    assert run("text", cases) == expected
+    expected = check_texts(run, OPTIONS, 60)
     assert {"loop", "length", "grammar"} <= {told["reason"] for told in expected}
 
 

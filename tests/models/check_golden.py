@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from wide_models import SMALL, write_any
+from wide_models import SMALL, write_model
 
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
@@ -22,7 +22,7 @@ F32: Any = {"type_k": "f32", "type_v": "f32"}
 def decoder_of(name: str, folder: Path, form: str = "auto") -> Decoder:
     path = folder / f"{name}.gguf"
     if not path.exists():
-        write_any(path, SMALL[name])
+        write_model(path, SMALL[name])
     return build_decoder(open_weights(path), form=form)
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import delta_models
-import dense_models
 import numpy as np
+from delta_models import DELTAS
+from dense_models import DENSE
 from model_file import Array, Draws, add_tensors, write_file
 from safetensors.numpy import save_file
 
@@ -217,21 +217,21 @@ def write_mtp(folder: Path, arch: str, own: bool = False, kind: str = "F32") -> 
     ``own``: that layer has embeddings, a norm and an output matrix of its own.  ``kind``: its type.
     """
     path = folder / f"{arch}.gguf"
-    if arch in dense_models.DENSE:
-        dense = replace(dense_models.DENSE[arch], n_vocab=2048, n_layers=4)
-        e, further, pairs = dense.n_embd, 3, list(dense_models.each_tensor(dense))
-        draws = Draws(5)
+    spec: Any
+    draws = Draws(5)
+    if arch in DENSE:
+        spec = replace(DENSE[arch], n_vocab=2048, n_layers=4)
+        e, further, pairs = spec.n_embd, 3, list(spec.each_tensor())
         pairs += [
             ("blk.3.nextn.eh_proj.weight", draws.matrix(e, 2 * e)),
             ("blk.3.nextn.enorm.weight", draws.vector(e)),
             ("blk.3.nextn.hnorm.weight", draws.vector(e)),
         ]
     else:
-        delta = replace(delta_models.DELTAS["qwen35-further"], arch=arch, n_vocab=2048)
+        spec = replace(DELTAS["qwen35-further"], arch=arch, n_vocab=2048)
         if arch == "qwen3next":
-            delta = replace(delta, sections=(), n_experts=4)
-        e, further, pairs = delta.n_embd, delta.n_layers, list(delta_models.each_tensor(delta))
-        draws = Draws(5)
+            spec = replace(spec, sections=(), n_experts=4)
+        e, further, pairs = spec.n_embd, spec.n_layers, list(spec.each_tensor())
     if own:
         at = f"blk.{further}.nextn."
         pairs += [
@@ -241,11 +241,9 @@ def write_mtp(folder: Path, arch: str, own: bool = False, kind: str = "F32") -> 
         ]
 
     def metadata(w: Any) -> None:
-        if arch in dense_models.DENSE:
-            dense_models.write_metadata(w, dense)
+        spec.write_metadata(w)
+        if arch in DENSE:
             w.add_uint32(f"{arch}.nextn_predict_layers", 1)
-        else:
-            delta_models.write_metadata(w, delta)
 
     def tensors(w: Any) -> None:
         for name, values in dict(pairs).items():

@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import dense_models
-import gguf
 import numpy as np
 import pytest
 from decoder_numerics.floats import adapted as reference
-from make_models import SPECS, random_tensors, write_model
-from model_file import write_file
+from make_models import SPECS, write_model
+from wide_models import SMALL
 
 from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.generate import Batch, Context
@@ -92,7 +90,7 @@ def test_embeddings_are_the_reference_bit_for_bit(tmp_path: Path) -> None:
 
 def test_embeddings_are_scaled_with_what_is_added(tmp_path: Path) -> None:
     spec = SPECS["gemma3"]
-    tensors = random_tensors(spec)
+    tensors = dict(spec.each_tensor())
     path = write_model(tmp_path / "base.gguf", spec, tensors)
     a, b = pair(1, spec.n_embd, spec.n_vocab)
     given = {EMBEDDING: (np.ascontiguousarray(a.T), b)}
@@ -123,34 +121,21 @@ def changed(tensors: Mapping[str, Floats], pairs: Mapping[str, Pair], scale: flo
 @pytest.mark.parametrize("model", ["qwen2moe", "qwen3moe-all", "llama4"])
 def test_experts_and_routers(tmp_path: Path, model: str) -> None:
     """qwen2moe has a shared expert; llama4's weights multiply what experts take."""
-    dense = model == "llama4"
-    spec: Any = dense_models.DENSE[model] if dense else SPECS[model]
-    tensors = dict(dense_models.each_tensor(spec)) if dense else random_tensors(spec)
-
-    def written(name: str, tensors: Mapping[str, Floats]) -> Path:
-        if not dense:
-            return write_model(tmp_path / name, spec, dict(tensors))
-
-        def add(w: gguf.GGUFWriter) -> None:
-            for each, values in tensors.items():
-                w.add_tensor(each, values)
-
-        return write_file(
-            tmp_path / name, spec.arch, lambda w: dense_models.write_metadata(w, spec), add
-        )
-
+    spec = SMALL[model]
+    tensors = dict(spec.each_tensor())
     pairs = of_experts(tensors, 1)
-    path = written("base.gguf", tensors)
+    path = write_model(tmp_path / "base.gguf", spec, tensors)
     file = write_adapter(tmp_path / "a.gguf", pairs, architecture=spec.arch)
     rows = logits(adapted(path, file), "a")
-    wanted = logits(build_decoder(open_weights(written("m", changed(tensors, pairs, SCALE)))))
+    other = write_model(tmp_path / "m", spec, changed(tensors, pairs, SCALE))
+    wanted = logits(build_decoder(open_weights(other)))
     assert np.abs(rows - wanted).max() < 2e-5 * np.ptp(wanted)
     assert np.abs(rows - logits(build_decoder(open_weights(path)))).max() > 0.1
 
 
 def test_experts_whose_gate_and_up_are_one_tensor(tmp_path: Path) -> None:
     spec = SPECS["qwen3moe"]
-    tensors = random_tensors(spec)
+    tensors = dict(spec.each_tensor())
     joint = dict(tensors)
     for layer in (0, 1):
         parts = [joint.pop(f"blk.{layer}.{each}.weight") for each in EXPERTS[:2]]
@@ -197,7 +182,7 @@ def test_bits_of_experts_are_those_alone(
     from dataclasses import replace
 
     spec = replace(SPECS["qwen2moe"], type=kind)
-    tensors = random_tensors(spec)
+    tensors = dict(spec.each_tensor())
     path = write_model(tmp_path / "base.gguf", spec, tensors)
     first, second = of_experts(tensors, 1), of_experts(tensors, 2, 17)
     del second["blk.0.ffn_up_exps.weight"], second["blk.1.ffn_gate_shexp.weight"]
@@ -254,7 +239,7 @@ def test_embeddings_and_output_of_peft(tmp_path: Path) -> None:
 
 def test_peft_on_single_experts(tmp_path: Path) -> None:
     spec = SPECS["qwen3moe"]
-    tensors = random_tensors(spec)
+    tensors = dict(spec.each_tensor())
     path = write_model(tmp_path / "base.gguf", spec, tensors)
     at, theirs = "blk.1.ffn_down_exps.weight", "model.layers.1.mlp.experts.3.down_proj"
     a, b = pair(1, *tensors[at].shape[1:])
@@ -268,7 +253,7 @@ def test_peft_on_single_experts(tmp_path: Path) -> None:
 
 def test_dora_on_the_output_and_on_an_expert(tmp_path: Path) -> None:
     spec, rng = SPECS["qwen3moe"], np.random.default_rng(3)
-    tensors = random_tensors(spec)
+    tensors = dict(spec.each_tensor())
     path = write_model(tmp_path / "base.gguf", spec, tensors)
     named: dict[str, Floats] = {}
     merged = dict(tensors)
@@ -383,7 +368,7 @@ def test_the_order_of_a_step() -> None:
 def test_long_texts_have_the_bits_of_single_tokens(tmp_path: Path, threads: int) -> None:
     """More tokens than are lowered at a time."""
     spec = SPECS["qwen2moe"]
-    tensors = random_tensors(spec)
+    tensors = dict(spec.each_tensor())
     path = write_model(tmp_path / "base.gguf", spec, tensors)
     a, b = pair(1, spec.n_embd, spec.n_vocab)
     pairs = of_experts(tensors, 1) | {

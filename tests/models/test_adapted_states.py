@@ -11,10 +11,9 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from delta_models import DELTAS, write_delta
-from hybrid_models import HYBRID, write_hybrid
-from make_models import SPECS, write_model
+from make_models import write_model
 from safetensors.numpy import save_file
+from wide_models import SMALL
 
 from aleator.models import build_decoder, open_weights
 from aleator.models.adapter_files import TENSORS
@@ -32,11 +31,7 @@ NO_PRODUCTS = {"ssm_a", "ssm_d", "ssm_norm", "ssm_conv1d", "shortconv.conv", "at
 
 
 def written(path: Path, model: str) -> Path:
-    if model in SPECS:
-        return write_model(path, SPECS[model])
-    return (
-        write_hybrid(path, HYBRID[model]) if model in HYBRID else write_delta(path, DELTAS[model])
-    )
+    return write_model(path, SMALL[model])
 
 
 def pairs_of(path: Path, seed: int = 1, rank: int = RANK) -> dict[str, Pair]:

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dense_models import DENSE, write_dense
+from dense_models import DENSE
+from model_file import write_model
 
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
 from aleator.generate import Batch, Context
@@ -171,7 +172,7 @@ def test_a_router_is_a_vector_and_norms_are_whole() -> None:
 def test_compressed_keys_end_with_a_block_of_the_cache(tmp_path: Path) -> None:
     """They are the values too, so that values would begin within a block."""
     names = [n for n, s in DENSE.items() if s.latent and s.latent.compressed and s.latent.rank % 32]
-    path = write_dense(tmp_path / "m.gguf", DENSE[names[0]])
+    path = write_model(tmp_path / "m.gguf", DENSE[names[0]])
     decoder = build_decoder(open_weights(path))
     with pytest.raises(ParameterError, match="compressed ones are not a multiple: use f32, f16"):
         Context(decoder, n_ctx=32, type_k="q8_0").decode(Batch.one([1, 2]))

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dense_models import DENSE, write_dense
-from make_models import SPECS, random_tensors, write_model
+from dense_models import DENSE
+from make_models import SPECS, write_model
 from model_file import Array
 
 from aleator.core.errors import FileFormatError, InvalidBatch
@@ -30,7 +30,7 @@ def build(folder: Path, tensors: dict[str, Array], arch: str = "llama") -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("name", ["blk.1.ffn_up.weight", "token_embd.weight", "output_norm.weight"])
 def test_weights_that_are_not_finite(tmp_path: Path, name: str, value: float) -> None:
-    tensors = random_tensors(SPEC)
+    tensors = dict(SPEC.each_tensor())
     tensors[name].flat[5] = value
     with pytest.raises(FileFormatError, match=name):
         build(tmp_path, tensors)
@@ -38,7 +38,7 @@ def test_weights_that_are_not_finite(tmp_path: Path, name: str, value: float) ->
 
 @pytest.mark.parametrize("name", ["blk.0.attn_k.weight", "blk.1.ffn_norm.weight"])
 def test_missing_tensor(tmp_path: Path, name: str) -> None:
-    tensors = random_tensors(SPEC)
+    tensors = dict(SPEC.each_tensor())
     del tensors[name]
     with pytest.raises(FileFormatError, match=name):
         build(tmp_path, tensors)
@@ -46,19 +46,19 @@ def test_missing_tensor(tmp_path: Path, name: str) -> None:
 
 def test_qwen2_needs_its_biases(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match=r"blk.0.attn_q.bias"):
-        build(tmp_path, random_tensors(SPEC), "qwen2")
+        build(tmp_path, dict(SPEC.each_tensor()), "qwen2")
 
 
 @pytest.mark.parametrize("name", ["blk.0.attn_v.weight", "blk.1.ffn_down.weight"])
 def test_tensor_of_another_shape(tmp_path: Path, name: str) -> None:
-    tensors = random_tensors(SPEC)
+    tensors = dict(SPEC.each_tensor())
     tensors[name] = tensors[name][:-1]
     with pytest.raises(FileFormatError, match=name):
         build(tmp_path, tensors)
 
 
 def test_frequency_divisors_must_be_positive(tmp_path: Path) -> None:
-    tensors = random_tensors(SPECS["llama-freqs"])
+    tensors = dict(SPECS["llama-freqs"].each_tensor())
     tensors["rope_freqs.weight"][2] = 0.0
     with pytest.raises(FileFormatError, match=r"rope_freqs.weight"):
         build(tmp_path, tensors)
@@ -99,7 +99,7 @@ def test_slopes_of_numbers_of_heads_that_are_no_powers_of_two() -> None:
 @pytest.mark.parametrize("form", ["native", "torch"])
 def test_positions_end_where_their_vectors_do(form: str, tmp_path: Path) -> None:
     decoder = build_decoder(
-        open_weights(write_dense(tmp_path / "m.gguf", DENSE["gpt2"])), form=form
+        open_weights(write_model(tmp_path / "m.gguf", DENSE["gpt2"])), form=form
     )
     n = decoder.n_positions
     assert n is not None
@@ -117,7 +117,7 @@ def test_positions_end_where_their_vectors_do(form: str, tmp_path: Path) -> None
     ("name", "uses"), [("gpt2", True), ("bloom", True), ("mistral3", True), ("smollm3", False)]
 )
 def test_what_positions_do_besides_rotating(name: str, uses: bool, tmp_path: Path) -> None:
-    decoder = build_decoder(open_weights(write_dense(tmp_path / "m.gguf", DENSE[name])))
+    decoder = build_decoder(open_weights(write_model(tmp_path / "m.gguf", DENSE[name])))
     assert decoder.uses_positions is uses
 
 
@@ -138,7 +138,7 @@ def test_rotations_for_the_size_of_a_context_are_told_apart(tmp_path: Path) -> N
     plain = build_decoder(open_weights(write_model(tmp_path / "p.gguf", SPEC)))
     assert plain.rotation_identity == ""
     assert plain.in_context(1 << 20) is plain
-    tensors = random_tensors(SPEC)
+    tensors = dict(SPEC.each_tensor())
     pairs = SPEC.head_dim // 2
     for name, factor in (("long", 3.0), ("short", 1.5)):
         tensors[f"rope_factors_{name}.weight"] = np.full(pairs, factor, np.float32)

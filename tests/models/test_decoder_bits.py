@@ -17,7 +17,7 @@ from decoder_numerics.blocks import Floats
 from delta_models import DELTAS
 from hybrid_models import HYBRID
 from make_models import SPECS, Spec
-from wide_models import AnySpec, write_any
+from wide_models import AnySpec, write_model
 
 from aleator import _native
 from aleator.generate import Batch, Context
@@ -91,7 +91,7 @@ def context(decoder: Decoder, cache: str, **options: Any) -> Any:
 def bits(folder: Path, model: str, kind: str, cache: str) -> str:
     """A digest of a text's logits, the same in every composition."""
     spec, path = replace(MODELS[model], type=kind), folder / f"{model}-{kind}.gguf"
-    decoder = build_decoder(open_weights(write_any(path, spec)), form="native")
+    decoder = build_decoder(open_weights(write_model(path, spec)), form="native")
     tokens, ones = text(decoder, 0), [1] * STEPS
     expected = rows(context(decoder, cache, n_threads=1), tokens, [PROMPT, *ones], [])
     assert np.isfinite(expected).all()

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dense_models import DENSE, write_dense
+from dense_models import DENSE
 from dense_shapes import LatentShape
+from model_file import write_model
 
 from aleator.cache.prefix_index import PrefixConfig
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
@@ -81,7 +82,7 @@ def test_a_quantised_cache_holds_compressed_keys(kind: str, tmp_path: Path) -> N
     pytest.importorskip("torch")
     latent = LatentShape(128, 96, 64, q_rank=32)
     spec = replace(DENSE["deepseek2-yarn"], n_layers=1, rope=64, latent=latent)
-    path = write_dense(tmp_path / "m.gguf", replace(spec, meta={"expert_used_count": 2}))
+    path = write_model(tmp_path / "m.gguf", replace(spec, meta={"expert_used_count": 2}))
     tokens = [(7 * i * i + 3) % spec.n_vocab for i in range(20)]
     types: Any = {"type_k": kind, "type_v": kind}
     rows = {}

@@ -11,7 +11,8 @@ import pytest
 from decoder_numerics import delta as rules
 from decoder_numerics import floats as plain
 from decoder_numerics.blocks import Floats
-from delta_models import DELTAS, Delta, each_tensor, write_delta
+from delta_models import DELTAS, Delta
+from model_file import write_model
 
 from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.models import build_decoder, open_weights
@@ -25,7 +26,7 @@ ODD = replace(
 
 def states_by_the_rules(spec: Delta, ids: list[int], tiled: bool) -> list[Floats]:
     """The convolution's values and the state after a text, of each layer with a delta net."""
-    tensors = dict(each_tensor(spec))
+    tensors = dict(spec.each_tensor())
     x, found, eps = tensors["token_embd.weight"][ids], [], 1e-5
     dim, heads = spec.delta_dim, spec.value_heads
     keys, shared = spec.key_heads * dim, heads // spec.key_heads
@@ -62,7 +63,7 @@ def states_by_the_rules(spec: Delta, ids: list[int], tiled: bool) -> list[Floats
 
 
 def test_states_are_those_of_the_rules(tmp_path: Path) -> None:
-    decoder = build_decoder(open_weights(write_delta(tmp_path / "m.gguf", ODD)))
+    decoder = build_decoder(open_weights(write_model(tmp_path / "m.gguf", ODD)))
     ids = [int(t) for t in np.random.default_rng(4).integers(0, 64, 9)]
     check_states(decoder, ids, states_by_the_rules(ODD, ids, tiled=True))
 
@@ -79,10 +80,10 @@ def test_states_are_those_of_the_rules(tmp_path: Path) -> None:
 def test_contradictions_are_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     spec = replace(DELTAS["qwen35"], **changes)
     with pytest.raises(FileFormatError, match=message):
-        open_weights(write_delta(tmp_path / "m.gguf", spec, {}))
+        open_weights(write_model(tmp_path / "m.gguf", spec, {}))
 
 
 def test_models_that_never_attend_are_refused(tmp_path: Path) -> None:
     spec = replace(DELTAS["qwen35"], interval=5)
     with pytest.raises(UnsupportedModel, match="without any attention"):
-        open_weights(write_delta(tmp_path / "m.gguf", spec))
+        open_weights(write_model(tmp_path / "m.gguf", spec))

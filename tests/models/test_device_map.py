@@ -7,17 +7,14 @@ device "meta" computes nothing, but is another device to PyTorch, which refuses 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from delta_models import DELTAS, write_delta
-from dense_models import DENSE, write_dense
-from hybrid_models import HYBRID, write_hybrid
-from make_models import SPECS, write_model
+from make_models import write_model
+from wide_models import SMALL
 
 import aleator
 from aleator.cache.devices import Device
@@ -34,16 +31,10 @@ from aleator.models.weights import Weights
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 FIRST, SECOND, META = Device("cpu", 0), Device("cpu", 1), Device("meta")
-WRITERS: list[tuple[dict[str, Any], Callable[..., Any]]] = [
-    (SPECS, write_model), (DENSE, write_dense), (HYBRID, write_hybrid), (DELTAS, write_delta),
-]  # fmt: skip
 
 
 def weights_of(name: str, folder: Path) -> Weights:
-    path = folder / f"{name}.gguf"
-    specs, write = next(each for each in WRITERS if name in each[0])
-    write(path, specs[name])
-    return open_weights(path)
+    return open_weights(write_model(folder / f"{name}.gguf", SMALL[name]))
 
 
 def halves(weights: Weights, first: Device, second: Device, *dtypes: str) -> list[Place]:

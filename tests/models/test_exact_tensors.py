@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from wide_models import SMALL, write_any
+from wide_models import SMALL, write_model
 
 from aleator.models import build_decoder, open_weights
 from tests.drawn import differences
@@ -42,7 +42,7 @@ def tensors(place: str, value: Any, seen: set[int]) -> Iterator[tuple[str, torch
 def test_the_tensors_that_stay_exact_are_those_on_record(tmp_path: Path) -> None:
     told = {}
     for arch, name in sorted(FIRST.items()):
-        path = write_any(tmp_path / "m.gguf", SMALL[name])
+        path = write_model(tmp_path / "m.gguf", SMALL[name])
         decoder: Any = build_decoder(open_weights(path), dtype="bfloat16", form="torch")
         seen: set[int] = set()
         found = {

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from model_file import write_model
 
 from tests.models.check_transformers import SMALL, check_transformers, like_transformers
 
@@ -42,7 +43,7 @@ def test_layers_without_a_window_keep_their_keys_in_a_shift(tmp_path: Path) -> N
 
 def test_divisors_of_the_frequencies_count_in_window_layers(tmp_path: Path) -> None:
     """These are the layers that rotate, and llama.cpp divides there."""
-    from dense_models import DENSE, write_dense
+    from dense_models import DENSE
 
     from aleator.models import build_decoder, open_weights
 
@@ -50,7 +51,7 @@ def test_divisors_of_the_frequencies_count_in_window_layers(tmp_path: Path) -> N
         DENSE["exaone4"], n_layers=64, n_embd=16, n_ff=16, meta={"attention.sliding_window": 6}
     )
     plain, divided = (
-        build_decoder(open_weights(write_dense(tmp_path / f"{divisors}.gguf", each)))
+        build_decoder(open_weights(write_model(tmp_path / f"{divisors}.gguf", each)))
         for divisors in (False, True)
         for each in (replace(spec, divisors=divisors),)
     )

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dense_models import DENSE, write_dense
+from dense_models import DENSE
+from model_file import write_model
 
 from aleator.models import open_weights
 from tests.models.check_transformers import SMALL, like_transformers
@@ -31,7 +32,7 @@ def test_shared_experts_are_as_wide_as_the_file_says(
     spec = DENSE["exaone-moe"]
     assert spec.experts is not None
     experts = replace(spec.experts, n_shared=2)
-    path = write_dense(
+    path = write_model(
         tmp_path / "m.gguf", replace(spec, experts=experts, meta={**spec.meta, **said})
     )
     found = open_weights(path).config.experts

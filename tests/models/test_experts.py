@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from decoder_numerics import experts as experts_numerics
-from make_models import SPECS, random_tensors, write_model
+from make_models import SPECS, write_model
 from model_file import Array
 
 from aleator import _native
@@ -114,7 +114,7 @@ def test_tokens_read_only_their_experts(
     """What an expert holds that no token goes through is never looked at; a damaged one is named."""
     monkeypatch.setattr(finite_check, "CHUNK_BYTES", 0)
     spec = replace(SPECS["qwen3moe"], n_layers=1, n_experts=24, n_used=2)
-    tensors = random_tensors(spec)
+    tensors = dict(spec.each_tensor())
 
     def logits(damaged: int | None) -> bytes:
         name = "blk.0.ffn_down_exps.weight"
@@ -148,7 +148,7 @@ def test_steps_ahead_are_refused(make_decoder: Any) -> None:
 def test_experts_apart_and_joined_are_those_of_one_tensor(tmp_path: Path) -> None:
     """Files of other versions of llama.cpp hold a tensor for each expert, or gate and up in one."""
     spec = SPECS["qwen3moe"]
-    tensors = random_tensors(spec)
+    tensors = dict(spec.each_tensor())
     apart: dict[str, Array] = {}
     joined: dict[str, Array] = {}
     for name, tensor in tensors.items():
@@ -178,7 +178,7 @@ def test_experts_in_several_types_are_computed_in_pytorch(tmp_path: Path) -> Non
 
     spec = replace(SPECS["qwen3moe"], n_layers=1, n_experts=3)
     own: dict[str, Any] = {}
-    for name, tensor in random_tensors(spec).items():
+    for name, tensor in dict(spec.each_tensor()).items():
         if "_exps" not in name:
             own[name] = tensor
             continue

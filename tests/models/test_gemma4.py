@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dense_models import DENSE, write_dense
+from dense_models import DENSE
+from model_file import write_model
 
 from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.generate import Batch, Context
@@ -90,7 +91,7 @@ def test_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
 )
 def test_what_is_not_computed_is_refused(meta: dict[str, Any], what: str, tmp_path: Path) -> None:
     spec = DENSE["gemma4"]
-    path = write_dense(tmp_path / "m.gguf", replace(spec, meta=dict(spec.meta) | meta))
+    path = write_model(tmp_path / "m.gguf", replace(spec, meta=dict(spec.meta) | meta))
     with pytest.raises(UnsupportedModel, match=what):
         open_weights(path)
 
@@ -137,7 +138,7 @@ def test_shared_keys_of_other_layers_are_refused_in_gguf(tmp_path: Path) -> None
     assert spec.gemma4 is not None
     shape = replace(spec.gemma4, windows=(False, True, True, True, False, False))
     with pytest.raises(UnsupportedModel, match=r"shared keys .*gemma4.attention.shared_kv_layers"):
-        open_weights(write_dense(tmp_path / "m.gguf", replace(spec, gemma4=shape)))
+        open_weights(write_model(tmp_path / "m.gguf", replace(spec, gemma4=shape)))
 
 
 def test_only_layers_with_keys_of_their_own_store_some(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 from delta_models import Delta
 from dense_shapes import Dense
-from hybrid_models import Hybrid, write_hybrid
+from hybrid_models import Hybrid
 from make_models import write_model
 from wide_models import SMALL
 
@@ -195,8 +195,7 @@ def test_rewinds_checkpoints_and_cached_prefixes(name: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("name", TEXTS)
 def test_generation_sessions_and_shifts(name: str, tmp_path: Path) -> None:
     spec: Any = replace(SMALL[name], n_vocab=2048)
-    write = write_hybrid if isinstance(spec, Hybrid) else write_model
-    check_texts(write(tmp_path / "m.gguf", spec, tokenizer_from=bundled_model()))
+    check_texts(write_model(tmp_path / "m.gguf", spec, tokenizer_from=bundled_model()))
 
 
 @pytest.mark.parametrize("name", ["falcon-h1", "lfm2"])

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from decoder_numerics import floats as reference
 from decoder_numerics.blocks import Floats, fused
-from hybrid_models import HYBRID, write_hybrid
+from hybrid_models import HYBRID
+from model_file import write_model
 
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
@@ -24,7 +25,7 @@ TOKENS = [int(t) for t in np.random.default_rng(4).integers(0, 64, 25)]
 
 
 def native(name: str, folder: Path) -> Any:
-    return build_decoder(open_weights(write_hybrid(folder / "m.gguf", HYBRID[name])), form="native")
+    return build_decoder(open_weights(write_model(folder / "m.gguf", HYBRID[name])), form="native")
 
 
 class Reference:
@@ -134,7 +135,7 @@ def check_forms(weights: Weights) -> None:
 
 def test_beside_attention_with_post_norms(tmp_path: Path) -> None:
     """Which no model has so far: both forms add the state to the sum with what attention's norm gives."""
-    read = open_weights(write_hybrid(tmp_path / "m.gguf", HYBRID["falcon-h1"]))
+    read = open_weights(write_model(tmp_path / "m.gguf", HYBRID["falcon-h1"]))
     rng, tensors = np.random.default_rng(5), {name: read.stored(name) for name in read.names()}
     for layer in range(read.config.n_layers):
         for name in ("post_attention_norm", "post_ffw_norm"):
@@ -147,7 +148,7 @@ def test_beside_attention_with_post_norms(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["kimi-linear", "lfm2", "mamba2"])
 def test_what_a_layer_with_a_state_adds_is_scaled(name: str, tmp_path: Path) -> None:
     """Of known models those with one kind of state have such a factor; both forms heed it in all."""
-    read = open_weights(write_hybrid(tmp_path / "m.gguf", HYBRID[name]))
+    read = open_weights(write_model(tmp_path / "m.gguf", HYBRID[name]))
     tensors = {each: read.stored(each) for each in read.names()}
     config = replace(read.config, residual_scale=0.6)
     check_forms(Weights(read.path, read.architecture, config, tensors, read.gguf))

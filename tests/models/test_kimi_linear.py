@@ -14,7 +14,8 @@ import torch
 from decoder_numerics import delta as rules
 from decoder_numerics import floats as plain
 from decoder_numerics.blocks import Floats
-from hybrid_models import HYBRID, each_tensor, write_hybrid
+from hybrid_models import HYBRID
+from model_file import write_model
 from safetensors.torch import load_file, save_file
 
 from aleator.core.errors import AleatorError, FileFormatError, UnsupportedModel
@@ -41,7 +42,7 @@ ODD = replace(HYBRID[NAME], layers="ssa", dense_layers=2, head_dim=37, d_conv=3,
 
 def states_by_the_rules(ids: list[int]) -> list[Floats]:
     """The convolution's values and the state after a text, of each layer with a delta net."""
-    tensors = dict(each_tensor(ODD))
+    tensors = dict(ODD.each_tensor())
     x, found, eps = tensors["token_embd.weight"][ids], [], 1e-5
     t, heads, dim, wide = len(ids), ODD.n_heads, ODD.head_dim, ODD.n_heads * ODD.head_dim
     for layer in range(2):
@@ -78,22 +79,20 @@ def states_by_the_rules(ids: list[int]) -> list[Floats]:
 
 
 def test_states_are_those_of_the_rules(tmp_path: Path) -> None:
-    decoder = build_decoder(open_weights(write_hybrid(tmp_path / "m.gguf", ODD)))
+    decoder = build_decoder(open_weights(write_model(tmp_path / "m.gguf", ODD)))
     ids = [int(t) for t in np.random.default_rng(4).integers(0, 64, 9)]
     check_states(decoder, ids, states_by_the_rules(ids))
 
 
 def test_layers_that_all_attend_are_refused(tmp_path: Path) -> None:
-    path = write_hybrid(tmp_path / "m.gguf", replace(HYBRID[NAME], layers="aa"))
+    path = write_model(tmp_path / "m.gguf", replace(HYBRID[NAME], layers="aa"))
     with pytest.raises(FileFormatError, match="some layers must have KV heads"):
         open_weights(path)
 
 
 def test_convolutions_of_another_size_are_refused(tmp_path: Path) -> None:
     spec = HYBRID[NAME]
-    path = write_hybrid(
-        tmp_path / "m.gguf", replace(spec, meta={**spec.meta, "ssm.conv_kernel": 3})
-    )
+    path = write_model(tmp_path / "m.gguf", replace(spec, meta={**spec.meta, "ssm.conv_kernel": 3}))
     with pytest.raises(FileFormatError, match="ssm_conv1d"):
         build_decoder(open_weights(path))
 

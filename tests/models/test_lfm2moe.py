@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hybrid_models import HYBRID, write_hybrid
+from hybrid_models import HYBRID
+from model_file import write_model
 
 from aleator.core.errors import UnsupportedModel
 from aleator.models import open_weights
@@ -25,7 +26,7 @@ def test_a_window_in_the_file_is_not_read(tmp_path: Path) -> None:
     """llama.cpp reads it of lfm2 alone, where it is refused."""
     for arch in ("lfm2moe", "lfm2"):
         spec = replace(HYBRID[arch], meta={**HYBRID[arch].meta, "attention.sliding_window": 4})
-        path = write_hybrid(tmp_path / f"{arch}.gguf", spec)
+        path = write_model(tmp_path / f"{arch}.gguf", spec)
         if arch == "lfm2":
             with pytest.raises(UnsupportedModel, match="sliding_window"):
                 open_weights(path)

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dense_models import DENSE, write_dense
+from dense_models import DENSE
 from dense_shapes import MixtureShape
+from model_file import write_model
 
 from aleator.core.errors import UnsupportedModel
 from aleator.generate import Batch, Context
@@ -108,13 +109,13 @@ def test_chunks_may_not_be_switched_off(tmp_path: Path) -> None:
     spec = DENSE["llama4"]
     without = replace(spec, meta={**spec.meta, "attention.sliding_window": 0})
     with pytest.raises(UnsupportedModel, match="sliding_window"):
-        open_weights(write_dense(tmp_path / "model.gguf", without))
+        open_weights(write_model(tmp_path / "model.gguf", without))
 
 
 def test_heads_of_llama_4_maverick_are_not_normalised(tmp_path: Path) -> None:
     spec = replace(DENSE["llama4"], n_layers=1, experts=MixtureShape(128, 8))
     spec = replace(spec, meta={**spec.meta, "interleave_moe_layer_step": 1})
-    weights = open_weights(write_dense(tmp_path / "model.gguf", spec))
+    weights = open_weights(write_model(tmp_path / "model.gguf", spec))
     assert not weights.config.normalised_heads
     assert decoder_of("llama4", tmp_path).config.normalised_heads
 

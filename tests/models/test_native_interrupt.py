@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from delta_models import DELTAS, write_delta
-from make_models import SPECS, write_model
+from make_models import write_model
+from wide_models import SMALL
 
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
@@ -22,10 +22,7 @@ LONG = 12_000
 
 
 def decoder_of(path: Path, name: str, context: int = 512) -> Decoder:
-    if name in DELTAS:
-        delta = replace(DELTAS[name], context=context)
-        return build_decoder(open_weights(write_delta(path / "m.gguf", delta)))
-    spec = replace(SPECS[name], context=context)
+    spec = replace(SMALL[name], context=context)
     return build_decoder(open_weights(write_model(path / "m.gguf", spec)))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from decoder_numerics.floats import paired_products, products, rounded
-from make_models import SPECS, random_tensors, write_model
+from make_models import SPECS, write_model
 
 from aleator import _native
 from aleator.core.errors import FileFormatError
@@ -243,7 +243,7 @@ def test_stored_weights_are_not_copied() -> None:
 
 
 def test_a_weight_that_is_not_finite_is_named(tmp_path: Path) -> None:
-    tensors = random_tensors(SPECS["llama"])
+    tensors = dict(SPECS["llama"].each_tensor())
     tensors["blk.0.attn_k.weight"][3, 5] = np.nan
     weights = open_weights(write_model(tmp_path / "m.gguf", SPECS["llama"], tensors))
     with pytest.raises(FileFormatError, match=r"blk\.0\.attn_k\.weight"):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from wide_models import SMALL, write_any
+from wide_models import SMALL, write_model
 
 from aleator.generate import Context
 from aleator.models import build_decoder, open_weights
@@ -30,7 +30,7 @@ NEEDED = [
 
 
 def native(name: str, folder: Path) -> Any:
-    path = write_any(folder / "m.gguf", SMALL[name])
+    path = write_model(folder / "m.gguf", SMALL[name])
     return build_decoder(open_weights(path), form="native")
 
 

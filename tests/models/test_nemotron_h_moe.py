@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hybrid_models import HYBRID, write_hybrid
+from hybrid_models import HYBRID
+from model_file import write_model
 
 from aleator.core.errors import UnsupportedModel
 from aleator.models import open_weights
@@ -27,4 +28,4 @@ def test_experts_of_another_width_are_refused(tmp_path: Path) -> None:
     spec = HYBRID["nemotron_h_moe"]
     other = replace(spec, meta={**spec.meta, "moe_latent_size": 16})
     with pytest.raises(UnsupportedModel, match="moe_latent_size"):
-        open_weights(write_hybrid(tmp_path / "m.gguf", other))
+        open_weights(write_model(tmp_path / "m.gguf", other))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from make_models import SPECS, random_tensors, write_model
+from make_models import SPECS, write_model
 
 from aleator.core.errors import AleatorError, FileFormatError, UnsupportedModel
 from aleator.models import build_decoder, open_weights
@@ -50,7 +50,7 @@ def write(folder: Path, given: dict[str, Floats], **config: Any) -> Path:
 
 
 def test_all_experts_of_a_layer(tmp_path: Path) -> None:
-    base, given = random_tensors(SPEC), tensors()
+    base, given = dict(SPEC.each_tensor()), tensors()
     path = write_model(tmp_path / "base.gguf", SPEC, base)
     decoder = adapted(path, write(tmp_path / "p", given))
     both = delta(given, GATE_UP)
@@ -146,7 +146,7 @@ def test_experts_whose_gate_and_up_take_turns(version: str, tmp_path: Path) -> N
     """gpt-oss: rows of gate and up alternate, and every version of PEFT has the sides in one order."""
     spec = SPECS["gpt-oss"]
     n, ff, n_embd = spec.n_experts, spec.n_ff_expert, spec.n_embd
-    rng, base = np.random.default_rng(5), random_tensors(spec)
+    rng, base = np.random.default_rng(5), dict(spec.each_tensor())
     path = write_model(tmp_path / "base.gguf", spec, base)
     given: dict[str, Floats] = {}
     deltas = {}

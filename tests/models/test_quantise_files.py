@@ -15,7 +15,7 @@ import gguf
 import numpy as np
 import pytest
 from encoder_models import ENCODERS, write_encoder
-from make_models import SPECS, Spec, random_tensors, write_model
+from make_models import SPECS, Spec, write_model
 
 from aleator import load
 from aleator.core.errors import FileFormatError, ModelNotFound, ParameterError
@@ -236,7 +236,7 @@ def weighed_other(directory: Path, name: str, columns: int) -> ImportanceMatrix:
 def test_numbers_that_cannot_be_stored(
     value: float, kind: str, message: str, tmp_path: Path
 ) -> None:
-    tensors = random_tensors(SMALL)
+    tensors = dict(SMALL.each_tensor())
     tensors["blk.0.attn_q.weight"][0, 0] = value
     source, out = tmp_path / "m.gguf", tmp_path / "out.gguf"
     write_model(source, SMALL, tensors)

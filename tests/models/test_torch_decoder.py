@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dense_models import DENSE, write_dense
+from dense_models import DENSE
 from make_models import SPECS, write_model
 
 from aleator.core.errors import ParameterError
@@ -73,7 +73,7 @@ def test_raw_keys_in_native_code_agree_with_torch(tmp_path: Any, type_k: str) ->
 
 @pytest.mark.parametrize("name", ["smollm3", "llama4"])
 def test_keys_that_are_not_rotated_stay_in_shifts(tmp_path: Any, name: str) -> None:
-    write_dense(tmp_path / "m.gguf", DENSE[name])
+    write_model(tmp_path / "m.gguf", DENSE[name])
     weights, rows = open_weights(tmp_path / "m.gguf"), []
     assert not all(weights.config.rotated(layer) for layer in range(weights.config.n_layers))
     for form in ("native", "torch"):
@@ -87,7 +87,7 @@ def test_keys_that_are_not_rotated_stay_in_shifts(tmp_path: Any, name: str) -> N
 
 @pytest.mark.parametrize("form", ["native", "torch"])
 def test_keys_that_are_not_rotated_stay_when_many_are_rewritten(tmp_path: Any, form: str) -> None:
-    write_dense(tmp_path / "m.gguf", DENSE["smollm3"])
+    write_model(tmp_path / "m.gguf", DENSE["smollm3"])
     decoder = build_decoder(open_weights(tmp_path / "m.gguf"), form=form)
     context = Context(decoder, n_ctx=256, type_k="f32")
     context.decode(Batch.one([1 + i % 50 for i in range(200)]))

@@ -4,12 +4,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-import delta_models
 import gguf
-import make_models
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType
+from model_file import write_model
 from wide_models import SMALL
 
 from aleator.core.errors import FileFormatError, ModelNotFound, ParameterError, UnsupportedModel
@@ -87,11 +86,9 @@ def test_missing_tensors_and_wrong_shapes_are_named(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_model_names_the_tensor_that_it_lacks(model: str, name: str, tmp_path: Path) -> None:
     spec: Any = SMALL[model]
-    kind: Any = delta_models if model in delta_models.DELTAS else make_models
-    tensors = dict(kind.each_tensor(spec))
+    tensors = dict(spec.each_tensor())
     del tensors[name]
-    write = delta_models.write_delta if kind is delta_models else make_models.write_model
-    path = write(tmp_path / "m.gguf", spec, tensors)
+    path = write_model(tmp_path / "m.gguf", spec, tensors)
     with pytest.raises(FileFormatError, match=re.escape(name.removesuffix(".weight"))):
         build_decoder(open_weights(path))
 

@@ -68,6 +68,28 @@ def draws(logits: Row, *samplers: S.Sampler, n: int, seed: int = 1) -> list[int]
     return [chain.sample(logits) for _ in range(n)]
 
 
+SHARES = (0.5, 0.25, 0.125, 0.0625, 0.0625)
+
+
+def follows_shares(tokens: Iterable[int]) -> bool:
+    """Whether draws have the probabilities of SHARES: chi-square of 4 degrees of freedom, alpha = 1e-4."""
+    counts = np.bincount(list(tokens), minlength=5)
+    expected = counts.sum() * np.array(SHARES)
+    return float(((counts - expected) ** 2 / expected).sum()) < 23.5
+
+
+def check_draws(chain: S.SamplerChain, rows: Iterable[Row]) -> None:
+    """The chain draws what its reference does, each token of its history."""
+    reference = S.ReferenceChain(chain)
+    for token in chain.history:
+        reference.accept(token)
+    for row in rows:
+        expected = reference.apply(row).selected
+        assert chain.sample(row) == expected
+        assert expected is not None
+        reference.accept(expected, generated=True)
+
+
 def mu(chain: S.SamplerChain) -> float:
     """The bound of a chain's last sampler, which is a mirostat."""
     kernel = chain._native.samplers[-1]

@@ -223,16 +223,6 @@ def test_describe_marks_what_does_nothing() -> None:
     assert neutral.chain().describe() == "logits -> ?top_k -> ?temperature -> dist"
 
 
-def test_draws_follow_the_probabilities() -> None:
-    probabilities = np.array([0.5, 0.25, 0.125, 0.0625, 0.0625])
-    logits = np.log(probabilities).astype(np.float32)
-    chain = S.SamplerChain([S.Dist(12345)])
-    n = 40_000
-    counts = np.bincount([chain.sample(logits) for _ in range(n)], minlength=5)
-    chi_square = float(((counts - n * probabilities) ** 2 / (n * probabilities)).sum())
-    assert chi_square < 23.5  # 4 degrees of freedom, alpha = 1e-4
-
-
 def test_probs_sum_to_one_and_masked_tokens_are_no_candidates() -> None:
     row = ROW.copy()
     row[[3, 7]] = -np.inf

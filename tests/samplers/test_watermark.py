@@ -18,7 +18,7 @@ from aleator.samplers import watermark
 from aleator.samplers.as_json import params_as_json, params_from_json
 from aleator.samplers.base import Place
 from aleator.samplers.watermark import DRAWN, HASH, VARIABLE, context_hash, log_erlang_tail
-from tests.samplers.steps import Row, logs
+from tests.samplers.steps import SHARES, Row, follows_shares, logs
 
 SECRET = b"a key for tests, not for use"
 KEY = WatermarkKey(SECRET)
@@ -100,28 +100,22 @@ def test_the_seed_begins_a_text_and_the_key_goes_on() -> None:
 
 
 def test_over_keys_the_distribution_is_the_model_s() -> None:
-    probabilities = np.array([0.5, 0.25, 0.125, 0.0625, 0.0625])
-    row, n = logs(probabilities.tolist()), 20_000
-    counts = np.zeros(5)
-    for i in range(n):
+    tokens = []
+    for i in range(20_000):
         chain = S.SamplerChain([marked(1, WatermarkKey(b"key number %10d" % i))], seed=1)
         chain.accept(3, generated=True)
-        counts[chain.sample(row)] += 1
-    chi_square = float(((counts - n * probabilities) ** 2 / (n * probabilities)).sum())
-    assert chi_square < 23.5  # 4 degrees of freedom, alpha = 1e-4
+        tokens.append(chain.sample(logs(SHARES)))
+    assert follows_shares(tokens)
 
 
 def test_over_contexts_the_distribution_is_the_model_s() -> None:
-    probabilities = np.array([0.5, 0.25, 0.125, 0.0625, 0.0625])
-    row, n = logs(probabilities.tolist()), 20_000
     chain = S.SamplerChain([marked(1)], seed=1)
-    counts = np.zeros(5)
-    for i in range(n):
+    tokens = []
+    for i in range(20_000):
         chain.reset()
         chain.accept(i, generated=True)
-        counts[chain.sample(row)] += 1
-    chi_square = float(((counts - n * probabilities) ** 2 / (n * probabilities)).sum())
-    assert chi_square < 23.5
+        tokens.append(chain.sample(logs(SHARES)))
+    assert follows_shares(tokens)
 
 
 def test_it_goes_back_and_its_state_is_kept() -> None:

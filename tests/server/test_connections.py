@@ -52,65 +52,62 @@ async def nothing(scope: Scope, receive: Receive, send: Send) -> None:
     await asyncio.sleep(1000)
 
 
-def test_connections_that_keep_the_server_waiting_are_ended() -> None:
-    async def run() -> None:
-        clock = Clock()
-        limits = ConnectionLimits(most=2, head_seconds=5, head_bytes=1000, stall_seconds=8)
-        connections = Connections(limits, clock)
-        config = uvicorn.Config(nothing, http=connections.protocol(), log_config=None)
-        state = ServerState()
+async def test_connections_that_keep_the_server_waiting_are_ended() -> None:
+    clock = Clock()
+    limits = ConnectionLimits(most=2, head_seconds=5, head_bytes=1000, stall_seconds=8)
+    connections = Connections(limits, clock)
+    config = uvicorn.Config(nothing, http=connections.protocol(), log_config=None)
+    state = ServerState()
 
-        def connect() -> tuple[asyncio.Protocol, Wire]:
-            made = connections.protocol()(config, state, {})  # type: ignore[call-arg]
-            wire = Wire()
-            made.connection_made(wire)
-            return made, wire
+    def connect() -> tuple[asyncio.Protocol, Wire]:
+        made = connections.protocol()(config, state, {})  # type: ignore[call-arg]
+        wire = Wire()
+        made.connection_made(wire)
+        return made, wire
 
-        silent, silent_wire = connect()
-        slow, slow_wire = connect()
-        slow.data_received(b"POST /x HTTP/1.1\r\nhost: x\r\n")
-        _, third = connect()
-        assert third.written.startswith(b"HTTP/1.1 503 ")
-        assert third.closing
-        clock.now += 4
-        slow.data_received(b"content-length: 4\r\n\r\n")  # its head is complete
-        assert connections.sweep() == 0
-        clock.now += 2
-        assert connections.sweep() == 1
-        assert silent_wire.aborted
-        silent.connection_lost(None)
-        assert len(connections.live) == 1
+    silent, silent_wire = connect()
+    slow, slow_wire = connect()
+    slow.data_received(b"POST /x HTTP/1.1\r\nhost: x\r\n")
+    _, third = connect()
+    assert third.written.startswith(b"HTTP/1.1 503 ")
+    assert third.closing
+    clock.now += 4
+    slow.data_received(b"content-length: 4\r\n\r\n")  # its head is complete
+    assert connections.sweep() == 0
+    clock.now += 2
+    assert connections.sweep() == 1
+    assert silent_wire.aborted
+    silent.connection_lost(None)
+    assert len(connections.live) == 1
 
-        slow.pause_writing()
-        clock.now += 7
-        slow.resume_writing()
-        slow.pause_writing()
-        clock.now += 7
-        assert connections.sweep() == 0
-        clock.now += 2
-        assert connections.sweep() == 1
-        assert slow_wire.aborted
-        slow.connection_lost(None)
+    slow.pause_writing()
+    clock.now += 7
+    slow.resume_writing()
+    slow.pause_writing()
+    clock.now += 7
+    assert connections.sweep() == 0
+    clock.now += 2
+    assert connections.sweep() == 1
+    assert slow_wire.aborted
+    slow.connection_lost(None)
 
-        ending, ending_wire = connect()
-        ending.data_received(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
-        ending_wire.closing = True  # and what is in its buffer stays there
-        assert connections.sweep() == 0
-        clock.now += 9
-        assert connections.sweep() == 1
-        ending.connection_lost(None)
+    ending, ending_wire = connect()
+    ending.data_received(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+    ending_wire.closing = True  # and what is in its buffer stays there
+    assert connections.sweep() == 0
+    clock.now += 9
+    assert connections.sweep() == 1
+    ending.connection_lost(None)
 
-        long, long_wire = connect()
-        long.data_received(b"GET / HTTP/1.1\r\n")
-        for _ in range(20):
-            long.data_received(b"x-filler: " + b"x" * 50 + b"\r\n")
-        assert b"431 Request Header Fields Too Large" in long_wire.written
-        assert long_wire.closing
-        assert isinstance(long, Connection)
-        for task in state.tasks:
-            task.cancel()
-
-    asyncio.run(run())
+    long, long_wire = connect()
+    long.data_received(b"GET / HTTP/1.1\r\n")
+    for _ in range(20):
+        long.data_received(b"x-filler: " + b"x" * 50 + b"\r\n")
+    assert b"431 Request Header Fields Too Large" in long_wire.written
+    assert long_wire.closing
+    assert isinstance(long, Connection)
+    for task in state.tasks:
+        task.cancel()
 
 
 @pytest.fixture(scope="module")

@@ -241,7 +241,7 @@ def test_others_are_served_while_a_grammar_takes_its_time(
     assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
-def test_known_grammars_do_not_wait_for_new_ones(
+async def test_known_grammars_do_not_wait_for_new_ones(
     model: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made_by, goes_on = Grammars(model.tokenizer), threading.Event()
@@ -249,23 +249,19 @@ def test_known_grammars_do_not_wait_for_new_ones(
     made = made_by.compiled(known)
     monkeypatch.setattr(Trials, "run", lambda self, name, told: int(goes_on.wait(30)))
     made_by.trials = [Trials("no model", 1)]
-
-    async def ask() -> None:
-        options = [{"regex": f"x{i}"} for i in range(50)]
-        slow = [
-            asyncio.ensure_future(made_by.in_thread(each, partial(made_by.compiled, each)))
-            for each in options
-        ]
-        try:
-            async with asyncio.timeout(10):
-                await asyncio.sleep(0.1)
-                again = await made_by.in_thread(known, partial(made_by.compiled, known))
-                assert again["regex"] is made["regex"]
-        finally:
-            goes_on.set()
-        await asyncio.gather(*slow)
-
-    asyncio.run(ask())
+    options = [{"regex": f"x{i}"} for i in range(50)]
+    slow = [
+        asyncio.ensure_future(made_by.in_thread(each, partial(made_by.compiled, each)))
+        for each in options
+    ]
+    try:
+        async with asyncio.timeout(10):
+            await asyncio.sleep(0.1)
+            again = await made_by.in_thread(known, partial(made_by.compiled, known))
+            assert again["regex"] is made["regex"]
+    finally:
+        goes_on.set()
+    await asyncio.gather(*slow)
 
 
 def test_grammars_are_kept_as_long_as_memory_allows(model: LanguageModel) -> None:

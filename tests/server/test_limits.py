@@ -337,30 +337,27 @@ def test_bodies_that_arrive_together_are_bounded() -> None:
 # The gate.
 
 
-def test_who_drains_lets_in_nobody_and_waits_for_the_others() -> None:
+async def test_who_drains_lets_in_nobody_and_waits_for_the_others() -> None:
     release = asyncio.Event()
 
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
         await release.wait()
         await echo(scope, receive, send)
 
-    async def run() -> None:
-        gate = Gate(slow, answer)
-        first, late = Sender(), Sender()
-        running = asyncio.create_task(gate(first.scope, first.receive, first.send))
-        await asyncio.sleep(0)
-        assert gate.running == 1
-        gate.draining = True
-        await gate(late.scope, late.receive, late.send)
-        assert late.status == 503
-        assert int(late.header[b"retry-after"]) > 0
-        assert not await gate.idle(0.01)
-        release.set()
-        assert await gate.idle(1)
-        await running
-        assert (first.status, gate.running) == (200, 0)
-
-    asyncio.run(run())
+    gate = Gate(slow, answer)
+    first, late = Sender(), Sender()
+    running = asyncio.create_task(gate(first.scope, first.receive, first.send))
+    await asyncio.sleep(0)
+    assert gate.running == 1
+    gate.draining = True
+    await gate(late.scope, late.receive, late.send)
+    assert late.status == 503
+    assert int(late.header[b"retry-after"]) > 0
+    assert not await gate.idle(0.01)
+    release.set()
+    assert await gate.idle(1)
+    await running
+    assert (first.status, gate.running) == (200, 0)
 
 
 def test_what_is_no_request_passes_every_guard(ring: KeyRing) -> None:

@@ -370,7 +370,7 @@ def test_text_between_two_texts() -> None:
     assert infilling(tokenizer, [1], "c", True) == [3, 1, 4, 2, 5]
 
 
-def test_those_who_wait_for_the_vectors_of_others_take_no_threads(
+async def test_those_who_wait_for_the_vectors_of_others_take_no_threads(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service, goes_on = client.service, threading.Event()
@@ -378,22 +378,17 @@ def test_those_who_wait_for_the_vectors_of_others_take_no_threads(
     monkeypatch.setattr(
         service.model, "embed", lambda *given, **named: vector if goes_on.wait(30) else vector[:0]
     )
-
-    async def ask() -> None:
-        asked = Request({"type": "http"}, cast(Any, asyncio.Event().wait))  # its client stays
-        made = [
-            asyncio.ensure_future(service.embed(asked, "input", [[1]], "mean", True))
-            for _ in range(60)
-        ]
-        try:
-            async with asyncio.timeout(10):
-                await asyncio.sleep(0.1)
-                assert await in_thread(lambda: 5) == 5
-        finally:
-            goes_on.set()
-        assert await asyncio.gather(*made) == [(vector, 1)] * 60
-
-    asyncio.run(ask())
+    asked = Request({"type": "http"}, cast(Any, asyncio.Event().wait))  # its client stays
+    made = [
+        asyncio.ensure_future(service.embed(asked, "input", [[1]], "mean", True)) for _ in range(60)
+    ]
+    try:
+        async with asyncio.timeout(10):
+            await asyncio.sleep(0.1)
+            assert await in_thread(lambda: 5) == 5
+    finally:
+        goes_on.set()
+    assert await asyncio.gather(*made) == [(vector, 1)] * 60
 
 
 def test_a_context_shift_without_an_end_has_one(

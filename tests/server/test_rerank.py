@@ -157,7 +157,7 @@ def test_vectors_and_scores_have_the_time_of_a_request(scoring: Client) -> None:
 
 
 @pytest.mark.parametrize("by", ["client", "server"])
-def test_vectors_that_nobody_waits_for_are_given_up(
+async def test_vectors_that_nobody_waits_for_are_given_up(
     bert: Client, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service, begun = bert.service, threading.Event()
@@ -169,25 +169,21 @@ def test_vectors_that_nobody_waits_for_are_given_up(
             time.sleep(0.01)
 
     monkeypatch.setattr(service.model, "embed", endless)
+    left = asyncio.Event()
 
-    async def ask() -> None:
-        left = asyncio.Event()
+    async def receive() -> dict[str, str]:
+        await left.wait()
+        return {"type": "http.disconnect"}
 
-        async def receive() -> dict[str, str]:
-            await left.wait()
-            return {"type": "http.disconnect"}
-
-        asked = Request({"type": "http"}, receive)
-        made = asyncio.ensure_future(service.embed(asked, "input", [[1]], "mean", True))
-        await asyncio.to_thread(begun.wait, 30)
-        if by == "client":
-            left.set()
-        else:
-            service.cut()
-        with pytest.raises(ApiError, match="given up"):
-            await made
-
-    asyncio.run(ask())
+    asked = Request({"type": "http"}, receive)
+    made = asyncio.ensure_future(service.embed(asked, "input", [[1]], "mean", True))
+    await asyncio.to_thread(begun.wait, 30)
+    if by == "client":
+        left.set()
+    else:
+        service.cut()
+    with pytest.raises(ApiError, match="given up"):
+        await made
 
 
 def test_an_encoder_writes_no_text(bert: Client) -> None:

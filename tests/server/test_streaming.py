@@ -110,92 +110,79 @@ async def sent(stream: EventStream, gone: asyncio.Event | None = None) -> list[d
     return messages
 
 
-def test_an_error_in_the_middle_is_told() -> None:
+async def test_an_error_in_the_middle_is_told() -> None:
     async def chunks() -> AsyncGenerator[bytes, None]:
         yield b"one"
         raise RuntimeError("two")
 
-    async def run() -> None:
-        ended: list[str] = []
-        stream = EventStream(chunks(), lambda: ended.append("gone"), lambda e: str(e).encode())
-        messages = await sent(stream)
-        assert [each.get("body") for each in messages] == [None, b"one", b"two", b""]
-        assert not ended
-
-    asyncio.run(run())
+    ended: list[str] = []
+    stream = EventStream(chunks(), lambda: ended.append("gone"), lambda e: str(e).encode())
+    messages = await sent(stream)
+    assert [each.get("body") for each in messages] == [None, b"one", b"two", b""]
+    assert not ended
 
 
-def test_idle_streams_are_kept_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_streams_are_kept_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "KEEP_ALIVE", 0.001)
+    commented = asyncio.Event()
+    gone = asyncio.Event()
+    messages: list[Any] = []
 
-    async def run() -> None:
-        commented = asyncio.Event()
-        gone = asyncio.Event()
-        messages: list[Any] = []
+    async def chunks() -> AsyncGenerator[bytes, None]:
+        await commented.wait()
+        yield b"one"
 
-        async def chunks() -> AsyncGenerator[bytes, None]:
-            await commented.wait()
+    async def receive() -> dict[str, Any]:
+        await gone.wait()
+        return {}
+
+    async def send(message: Any) -> None:
+        messages.append(message)
+        if b"waiting" in message.get("body", b""):
+            commented.set()
+
+    await EventStream(chunks(), gone.set, lambda e: b"")({"type": "http"}, receive, send)
+    bodies = [each.get("body") for each in messages]
+    assert b": waiting\n\n" in bodies
+    assert bodies[-2:] == [b"one", b""]
+
+
+async def test_a_stream_whose_client_is_gone_ends() -> None:
+    gone, freed = asyncio.Event(), asyncio.Event()
+    closed = False
+
+    async def chunks() -> AsyncGenerator[bytes, None]:
+        nonlocal closed
+        try:
+            yield b"one"
+            gone.set()
+            await asyncio.Event().wait()
+        finally:
+            closed = True
+
+    messages = await sent(EventStream(chunks(), freed.set, lambda e: b""), gone)
+    assert freed.is_set()
+    assert closed
+    assert messages[-1]["body"] == b"one"
+
+
+async def test_a_client_that_takes_no_more() -> None:
+    freed = asyncio.Event()
+
+    async def chunks() -> AsyncGenerator[bytes, None]:
+        while True:
             yield b"one"
 
-        async def receive() -> dict[str, Any]:
-            await gone.wait()
-            return {}
+    async def receive() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        return {}
 
-        async def send(message: Any) -> None:
-            messages.append(message)
-            if b"waiting" in message.get("body", b""):
-                commented.set()
+    async def send(message: Any) -> None:
+        if "body" in message:
+            raise OSError("broken pipe")
 
-        await EventStream(chunks(), gone.set, lambda e: b"")({"type": "http"}, receive, send)
-        bodies = [each.get("body") for each in messages]
-        assert b": waiting\n\n" in bodies
-        assert bodies[-2:] == [b"one", b""]
-
-    asyncio.run(run())
-
-
-def test_a_stream_whose_client_is_gone_ends() -> None:
-    async def run() -> None:
-        gone, freed = asyncio.Event(), asyncio.Event()
-        closed = False
-
-        async def chunks() -> AsyncGenerator[bytes, None]:
-            nonlocal closed
-            try:
-                yield b"one"
-                gone.set()
-                await asyncio.Event().wait()
-            finally:
-                closed = True
-
-        messages = await sent(EventStream(chunks(), freed.set, lambda e: b""), gone)
-        assert freed.is_set()
-        assert closed
-        assert messages[-1]["body"] == b"one"
-
-    asyncio.run(run())
-
-
-def test_a_client_that_takes_no_more() -> None:
-    async def run() -> None:
-        freed = asyncio.Event()
-
-        async def chunks() -> AsyncGenerator[bytes, None]:
-            while True:
-                yield b"one"
-
-        async def receive() -> dict[str, Any]:
-            await asyncio.Event().wait()
-            return {}
-
-        async def send(message: Any) -> None:
-            if "body" in message:
-                raise OSError("broken pipe")
-
-        await EventStream(chunks(), freed.set, lambda e: b"")({"type": "http"}, receive, send)
-        assert freed.is_set()
-
-    asyncio.run(run())
+    await EventStream(chunks(), freed.set, lambda e: b"")({"type": "http"}, receive, send)
+    assert freed.is_set()
 
 
 def test_pieces_pass_what_looks_at_the_beginning_only() -> None:
@@ -230,7 +217,7 @@ def test_pieces_pass_what_looks_at_the_beginning_only() -> None:
     assert seen == [("x", 200)]
 
 
-def test_merged() -> None:
+async def test_merged() -> None:
     async def numbers(first: int, fails: bool = False) -> AsyncIterator[int]:
         for i in range(3):
             await asyncio.sleep(0)
@@ -238,15 +225,12 @@ def test_merged() -> None:
         if fails:
             raise RuntimeError("enough")
 
-    async def run() -> None:
-        made = [each async for each in merged([numbers(0), numbers(10), numbers(20)])]
-        assert sorted(made) == [0, 1, 2, 10, 11, 12, 20, 21, 22]
-        assert [x for x in made if x >= 20] == [20, 21, 22]
-        with pytest.raises(RuntimeError, match="enough"):
-            async for _ in merged([numbers(0), numbers(10, fails=True)]):
-                pass
-
-    asyncio.run(run())
+    made = [each async for each in merged([numbers(0), numbers(10), numbers(20)])]
+    assert sorted(made) == [0, 1, 2, 10, 11, 12, 20, 21, 22]
+    assert [x for x in made if x >= 20] == [20, 21, 22]
+    with pytest.raises(RuntimeError, match="enough"):
+        async for _ in merged([numbers(0), numbers(10, fails=True)]):
+            pass
 
 
 class Noting(Wire):
@@ -304,16 +288,13 @@ def test_a_comment_takes_the_way_of_the_chunks(
     assert (b": waiting\n\n" in [each.get("body") for each in messages]) == by_loop
 
 
-def test_work_whose_client_goes_is_told_and_waited_for() -> None:
-    async def run() -> None:
-        gone, messages = list[str](), [{"type": "http.request"}, {"type": "http.disconnect"}]
+async def test_work_whose_client_goes_is_told_and_waited_for() -> None:
+    gone, messages = list[str](), [{"type": "http.request"}, {"type": "http.disconnect"}]
 
-        async def receive() -> dict[str, Any]:
-            return messages.pop(0) if messages else await asyncio.Event().wait()  # type: ignore[return-value]
+    async def receive() -> dict[str, Any]:
+        return messages.pop(0) if messages else await asyncio.Event().wait()  # type: ignore[return-value]
 
-        request = Request({"type": "http"}, receive)
-        answer = unless_gone(request, asyncio.sleep(0.01, "done"), lambda: gone.append("client"))
-        assert await answer == "done"
-        assert (gone, messages) == (["client"], [])
-
-    asyncio.run(run())
+    request = Request({"type": "http"}, receive)
+    answer = unless_gone(request, asyncio.sleep(0.01, "done"), lambda: gone.append("client"))
+    assert await answer == "done"
+    assert (gone, messages) == (["client"], [])

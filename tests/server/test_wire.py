@@ -141,32 +141,28 @@ def test_a_client_that_does_not_read_gets_all_of_it_later(live: Live) -> None:
     assert came.endswith(b"0\r\n\r\n")
 
 
-def test_what_is_lost_is_not_written_to() -> None:
+async def test_what_is_lost_is_not_written_to() -> None:
     """The file of a closed socket may be another connection's by then."""
-
-    async def run() -> None:
-        loop = asyncio.get_running_loop()
-        ours, theirs = socket.socketpair()
-        transport, _ = await loop.create_connection(asyncio.Protocol, sock=ours)
-        made = Wire()
-        assert not made.ready()
-        made.opened(transport)
-        assert made.ready()
-        assert made.send(b"one")
-        made.lost()
-        assert not made.ready()
-        assert not made.send(b"two")
-        assert made.sent == 3
-        transport.close()
-        await asyncio.sleep(0)
-        assert theirs.recv(100) == b"3\r\none\r\n"
-        assert theirs.recv(100) == b""
-        theirs.close()
-
-    asyncio.run(run())
+    loop = asyncio.get_running_loop()
+    ours, theirs = socket.socketpair()
+    transport, _ = await loop.create_connection(asyncio.Protocol, sock=ours)
+    made = Wire()
+    assert not made.ready()
+    made.opened(transport)
+    assert made.ready()
+    assert made.send(b"one")
+    made.lost()
+    assert not made.ready()
+    assert not made.send(b"two")
+    assert made.sent == 3
+    transport.close()
+    await asyncio.sleep(0)
+    assert theirs.recv(100) == b"3\r\none\r\n"
+    assert theirs.recv(100) == b""
+    theirs.close()
 
 
-def test_the_loop_writes_the_rest_of_a_chunk_before_what_follows(
+async def test_the_loop_writes_the_rest_of_a_chunk_before_what_follows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     write = os.write
@@ -180,55 +176,46 @@ def test_the_loop_writes_the_rest_of_a_chunk_before_what_follows(
         async def pass_on(self, take: Any) -> None:
             assert not take([Piece("one", 1)])
 
-    async def run() -> None:
-        loop = asyncio.get_running_loop()
-        ours, theirs = socket.socketpair()
-        transport, _ = await loop.create_connection(asyncio.Protocol, sock=ours)
-        made = Wire()
-        made.opened(transport)
-        line = Line[Piece](lambda pieces: b"".join(each.text.encode() for each in pieces))
-        line.open(made)
-        await line.follow(Made(), lambda pieces: pieces)  # type: ignore[arg-type]
-        transport.write(b"last")
-        assert made.ready()
-        await asyncio.sleep(0)  # nothing is written twice
-        made.send(b"two")
-        made.send(b"three")
-        made.flush()
-        transport.close()
-        await asyncio.sleep(0)
-        assert theirs.recv(100) == b"3\r\none\r\nlast3\r\ntwo\r\n5\r\nthree\r\n"
-        theirs.close()
-
-    asyncio.run(run())
+    loop = asyncio.get_running_loop()
+    ours, theirs = socket.socketpair()
+    transport, _ = await loop.create_connection(asyncio.Protocol, sock=ours)
+    made = Wire()
+    made.opened(transport)
+    line = Line[Piece](lambda pieces: b"".join(each.text.encode() for each in pieces))
+    line.open(made)
+    await line.follow(Made(), lambda pieces: pieces)  # type: ignore[arg-type]
+    transport.write(b"last")
+    assert made.ready()
+    await asyncio.sleep(0)  # nothing is written twice
+    made.send(b"two")
+    made.send(b"three")
+    made.flush()
+    transport.close()
+    await asyncio.sleep(0)
+    assert theirs.recv(100) == b"3\r\none\r\nlast3\r\ntwo\r\n5\r\nthree\r\n"
+    theirs.close()
 
 
-def test_a_rest_from_before_a_line_is_written_before_what_follows(
+async def test_a_rest_from_before_a_line_is_written_before_what_follows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     write = os.write
     monkeypatch.setattr(
         "aleator.server.streaming.os.write", lambda file, data: write(file, data[:4])
     )
-
-    async def run() -> None:
-        ours, theirs = socket.socketpair()
-        transport, _ = await asyncio.get_running_loop().create_connection(
-            asyncio.Protocol, sock=ours
-        )
-        made, line = Wire(), Line[Piece](lambda pieces: b"")
-        made.opened(transport)
-        line.open(made)
-        assert not made.send(b"one")
-        await line.follow(None, lambda pieces: pieces)  # type: ignore[arg-type]  # takes no pieces
-        transport.write(b"last")
-        await asyncio.sleep(0)
-        transport.close()
-        await asyncio.sleep(0)
-        assert theirs.recv(100) == b"3\r\none\r\nlast"
-        theirs.close()
-
-    asyncio.run(run())
+    ours, theirs = socket.socketpair()
+    transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=ours)
+    made, line = Wire(), Line[Piece](lambda pieces: b"")
+    made.opened(transport)
+    line.open(made)
+    assert not made.send(b"one")
+    await line.follow(None, lambda pieces: pieces)  # type: ignore[arg-type]  # takes no pieces
+    transport.write(b"last")
+    await asyncio.sleep(0)
+    transport.close()
+    await asyncio.sleep(0)
+    assert theirs.recv(100) == b"3\r\none\r\nlast"
+    theirs.close()
 
 
 def test_connections_that_need_the_loop() -> None:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wide_models import MODELS, SMALL, write_any
+from wide_models import MODELS, SMALL, write_model
 
 import aleator
 import aleator.chat
@@ -78,7 +78,7 @@ class Home:
             name = rng.choice(
                 sorted(specs.keys() - {"gpt2"})
             )  # that one has positions for 128 tokens
-            path = write_any(folder / f"{name} {kind}.gguf", specs[name])
+            path = write_model(folder / f"{name} {kind}.gguf", specs[name])
             options = {"type_k": kind, "type_v": rng.choice([kind, "f16"])}
             models.append((path, {**options, "n_threads": 1, "n_ctx": rng.choice([256, 400])}))
         return cls(folder, models, rng.choice([(128, 32), (16, 8), (16, 4)]), rng.getrandbits(32))

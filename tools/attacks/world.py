@@ -125,9 +125,9 @@ def make_model(folder: Path, name: str) -> Path:
     return path
 
 
-def settled(holds: Callable[[], bool], seconds: float = PATIENCE) -> bool:
+def settled(holds: Callable[[], bool]) -> bool:
     """Wait for something; returns whether it came."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + PATIENCE
     while not holds():
         if time.monotonic() > end:
             return False

@@ -43,14 +43,11 @@ def integer(name: str, value: object) -> int:
     return number
 
 
-def integer_in(name: str, value: object, low: int, high: int, remedy: str = "") -> int:
-    """Return ``value`` as an int in [low, high]; else ParameterError, which ends with the remedy."""
+def integer_in(name: str, value: object, low: int, high: int) -> int:
+    """Return ``value`` as an int in [low, high]; else ParameterError."""
     number = exact(value)
     if number is None or not low <= number <= high:
-        hint = f": {remedy}" if remedy and number is not None else ""
-        raise ParameterError(
-            f"{name} must {_allowed(low, high, number is None)}, not {value!r}{hint}"
-        )
+        raise ParameterError(f"{name} must {_allowed(low, high, number is None)}, not {value!r}")
     return number
 
 

@@ -14,6 +14,20 @@ if TYPE_CHECKING:
     from tests.models.kernels.recorded_graph import RecordedGraph
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+ANYWHERE = ("test_packed", "test_runs", "test_seen")
+"""What needs no Triton."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> pytest.CollectReport | None:
+    """Kernels are compiled in one process, and interpreted in another: tests/test_kernels.py."""
+    name = collector.path.stem
+    if not isinstance(collector, pytest.Module) or name in ANYWHERE:
+        return None
+    if name.endswith("_compiled") != INTERPRETED:
+        return None
+    why = (str(collector.path), 0, "Skipped: runs in a process of its own")
+    return pytest.CollectReport(collector.nodeid, "skipped", why, [])
 
 
 @pytest.fixture(autouse=True)

@@ -7,16 +7,11 @@ that is meant; which sizes are fast is measured on a GPU.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-
-if os.environ.get("TRITON_INTERPRET") != "1":
-    pytest.skip("runs in a process of its own", allow_module_level=True)
-
 import torch
 from triton.runtime.interpreter import InterpretedFunction
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 from decoder_numerics import floats as reference
 from decoder_numerics.blocks import Floats
-
-if os.environ.get("TRITON_INTERPRET") != "1":
-    pytest.skip("runs in a process of its own", allow_module_level=True)
-
-import torch
 
 from aleator import _native
 from aleator.cache.storage.layer import TYPES, HostLayer, LayerFormat

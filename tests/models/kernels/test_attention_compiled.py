@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
 
 pytest.importorskip("triton")
-if os.environ.get("TRITON_INTERPRET") == "1":
-    pytest.skip("compiles nothing under the interpreter", allow_module_level=True)
-
 import triton
 from triton.backends import compiler
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,10 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-if os.environ.get("TRITON_INTERPRET") != "1":
-    pytest.skip("runs in a process of its own, see test_kernels.py", allow_module_level=True)
-
 from wide_models import MODELS, write_wide
 
 from aleator.core.errors import ParameterError

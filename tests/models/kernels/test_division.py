@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-if os.environ.get("TRITON_INTERPRET") != "1":
-    pytest.skip("runs in a process of its own", allow_module_level=True)
-
-from wide_models import MODELS, SMALL, write_any, write_wide
+from wide_models import MODELS, SMALL, write_model, write_wide
 
 from aleator.cache.devices import CPU
 from aleator.core.errors import ParameterError
@@ -83,7 +78,7 @@ def test_hidden_states_and_sizes(tmp_path: Path) -> None:
 
 
 def test_layers_that_need_what_others_have(tmp_path: Path) -> None:
-    path = write_any(tmp_path / "m.gguf", SMALL["gemma4-shared-keys"])
+    path = write_model(tmp_path / "m.gguf", SMALL["gemma4-shared-keys"])
     asked = "n_gpu_layers=1 with dtype='exact', the default on a GPU: in gemma4"
     with pytest.raises(ParameterError, match=f"{asked} every layer takes .*: give 6 or 0"):
         divided(path, 1)

@@ -11,13 +11,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-if os.environ.get("TRITON_INTERPRET") != "1":
-    pytest.skip("runs in a process of its own", allow_module_level=True)
-
 import torch
 from make_models import SPECS
-from wide_models import SMALL, write_any
+from wide_models import SMALL, write_model
 
 import aleator
 from aleator.core.errors import CacheFull, ParameterError
@@ -70,7 +66,7 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> list[ChainDraw]:
 def small(folder: Path, name: str, n_layers: int) -> Path:
     """A small model with so many layers."""
     spec: Any = SMALL[name]
-    return write_any(folder / "m.gguf", replace(spec, n_layers=n_layers))
+    return write_model(folder / "m.gguf", replace(spec, n_layers=n_layers))
 
 
 def both(path: Path, **options: Any) -> list[LanguageModel]:
@@ -113,7 +109,7 @@ def test_several_steps_need_no_host(
 def test_reports_of_several_steps(
     tmp_path: Path, graphs: list[RecordedGraph], draws: list[ChainDraw]
 ) -> None:
-    plain, ours = both(write_any(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1)))
+    plain, ours = both(write_model(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1)))
     options: dict[str, Any] = {"seed": 3, "top_k": 3, "logprobs": 1, "max_tokens": 3}
     right = plain.generate(PROMPTS[0], **options)
     theirs = ours.generate(PROMPTS[0], **options, sampling_device="device", multi_step=2)
@@ -124,7 +120,7 @@ def test_reports_of_several_steps(
 
 
 def test_rows_end_where_they_end(tmp_path: Path, graphs: list[RecordedGraph]) -> None:
-    path = write_any(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1))
+    path = write_model(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1))
     contexts = [
         Context(build_decoder(open_weights(path), form=form), n_ctx=16, n_seq_max=3, n_threads=1)
         for form in ("native", "triton")
@@ -168,7 +164,7 @@ def test_a_graph_serves_chains_of_the_same_samplers(
     tmp_path: Path, graphs: list[RecordedGraph], draws: list[ChainDraw]
 ) -> None:
     """Their parameters are in the chain's memory: the next text replays what the first has recorded."""
-    plain, ours = both(write_any(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1)))
+    plain, ours = both(write_model(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1)))
     captured, kept = [], []
     warmer = {"seed": 8, "temperature": 1.9, "top_k": 9, "repetition_penalty": 1.2}
     for changes in ({}, warmer, {"mirostat": 2, "max_tokens": 2}, {"max_tokens": 2}):
@@ -199,7 +195,7 @@ def test_a_graph_is_kept_no_longer_than_what_draws_in_it(
         return bucket(self, *given)
 
     monkeypatch.setattr(TritonStep, "_bucket", noted)
-    _, ours = both(write_any(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1)))
+    _, ours = both(write_model(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1)))
     made(ours, max_tokens=2, sampling_device="device")
     assert len(draws) == 1
     draws.clear()

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("triton")
-if os.environ.get("TRITON_INTERPRET") == "1":
-    pytest.skip("nothing is compiled under the interpreter", allow_module_level=True)
-
 import torch
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.backends.nvidia import compiler as nvidia
 from triton.compiler import ASTSource
 
 from aleator.models.kernels import attention, attention_kernels, fused, mixture, own_heads, works
@@ -25,7 +16,8 @@ from aleator.models.kernels.norms import REGISTERS, groups_at_once
 from aleator.models.kernels.planes import FORMS, Planes
 from aleator.models.kernels.product import forms_of
 from aleator.models.kernels.recurrent_parts import PartNorm
-from tests.models.kernels.test_product_compiled import APPROXIMATE, of_type
+from tests.device.compiled import built, check_exact
+from tests.models.kernels.test_product_compiled import of_type
 
 STRIDE = "i32, a multiple of 16"
 CONVOLUTION = *["*fp32"] * 2, None, *["*fp32"] * 2, ("*i64",) * 5, None, STRIDE, "i32"
@@ -38,9 +30,6 @@ def check(
 
     ``fixed`` are constants; a tuple of types may have None.
     """
-    tools = Path(nvidia.__file__).parent / "bin"
-    if not (tools / "ptxas").exists() or not (tools / "cuobjdump").exists():
-        pytest.skip("this Triton comes without ptxas and cuobjdump")
     signature: dict[str, Any] = {}
     constants: dict[tuple[int, ...], Any] = {}
     attributes: dict[tuple[int, ...], Any] = {}
@@ -62,21 +51,8 @@ def check(
             signature[name] = given(types.get(name, "i32"), (i,))
             if name.endswith("stride"):
                 attributes[(i,)] = [["tt.divisibility", 16]]
-    binary = triton.compile(
-        ASTSource(function, signature, constants, attributes),
-        target=GPUTarget("cuda", capability, 32),
-        options=EXACT | options,
-    )
-    for instruction in APPROXIMATE:
-        assert instruction not in binary.asm["ptx"], instruction
-    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"aleator-fused-{os.getpid()}.cubin"
-    try:
-        path.write_bytes(binary.asm["cubin"])
-        command = [str(tools / "cuobjdump"), "-res-usage", str(path)]
-        usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    finally:
-        path.unlink()
-    assert "STACK:0" in usage, usage
+    source = ASTSource(function, signature, constants, attributes)
+    check_exact(built(source, capability, EXACT | options))
 
 
 def parts_of(kinds: list[str], numbers: int, rows: int = 1) -> tuple[list[Any], list[Any]]:

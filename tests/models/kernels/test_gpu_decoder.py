@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-if os.environ.get("TRITON_INTERPRET") != "1":
-    pytest.skip("runs in an interpreted process of its own", allow_module_level=True)
-
 import gpu_decoder_items
+import pytest
 from wide_models import MODELS
 
 from aleator import models

@@ -11,13 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-if os.environ.get("TRITON_INTERPRET") != "1":
-    pytest.skip("runs in a process of its own", allow_module_level=True)
-
 import torch
 from make_models import SPECS
-from wide_models import SMALL, write_any
+from wide_models import SMALL, write_model
 
 from aleator.cache.storage import tensors
 from aleator.generate import Batch, Context
@@ -64,7 +60,7 @@ def write_prompts(contexts: list[Context], rng: np.random.Generator, n: int) -> 
 def test_replays_have_the_native_bits(
     name: str, tmp_path: Path, graphs: list[RecordedGraph]
 ) -> None:
-    contexts = both(write_any(tmp_path / "m.gguf", SMALL[name]), n_ctx=64, n_seq_max=4)
+    contexts = both(write_model(tmp_path / "m.gguf", SMALL[name]), n_ctx=64, n_seq_max=4)
     rng = np.random.default_rng(4)
     write_prompts(contexts, rng, 4)
     graphs.clear()
@@ -84,7 +80,7 @@ def test_pieces_of_prompts(
 ) -> None:
     monkeypatch.setattr(triton_inputs, "ROWS", (1, 2))
     monkeypatch.setattr(triton_inputs, "CHUNKS", (4,))
-    path = write_any(tmp_path / "m.gguf", SMALL[name])
+    path = write_model(tmp_path / "m.gguf", SMALL[name])
     contexts, rng = both(path, n_ctx=64, n_seq_max=2, n_ubatch=4), np.random.default_rng(9)
     for seq, n in ((0, 11), (1, 12), (0, 4)):
         first = contexts[0].cache.seq_pos_max(seq) + 1
@@ -96,7 +92,7 @@ def test_pieces_of_prompts(
 
 
 def test_every_bucket(tmp_path: Path, graphs: list[RecordedGraph]) -> None:
-    path = write_any(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1))
+    path = write_model(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1))
     contexts, rng = both(path, n_ctx=256, n_seq_max=34), np.random.default_rng(5)
     for n in (1, 2, 3, 5, 9, 17, 33, 34):
         same(contexts, tokens_of(contexts, rng, list(range(n))))
@@ -107,7 +103,7 @@ def test_every_bucket(tmp_path: Path, graphs: list[RecordedGraph]) -> None:
 
 def test_moved_keys_and_raw_keys(tmp_path: Path, graphs: list[RecordedGraph]) -> None:
     """Replays rotate by other distances than the first step did."""
-    path = write_any(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1))
+    path = write_model(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1))
     every: tuple[dict[str, Any], ...] = ({}, {"k_storage": "raw"})
     for options in every:
         contexts, rng = both(path, n_ctx=64, **options), np.random.default_rng(6)
@@ -126,7 +122,7 @@ def test_ends_of_prompts_and_mixed_steps(
     name: str, tmp_path: Path, graphs: list[RecordedGraph]
 ) -> None:
     spec = replace(SPECS[name], n_layers=1)
-    contexts = both(write_any(tmp_path / "m.gguf", spec), n_ctx=64, n_seq_max=3)
+    contexts = both(write_model(tmp_path / "m.gguf", spec), n_ctx=64, n_seq_max=3)
     rng = np.random.default_rng(8)
     for a, b in ((3, 2), (4, 4), (5, 1)):
         batch, first = Batch(), contexts[0].cache.seq_pos_max(0) + 1
@@ -141,7 +137,9 @@ def test_ends_of_prompts_and_mixed_steps(
 
 
 def test_a_longer_text_has_another_graph(tmp_path: Path, graphs: list[RecordedGraph]) -> None:
-    contexts = both(write_any(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1)), n_ctx=512)
+    contexts = both(
+        write_model(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1)), n_ctx=512
+    )
     rng = np.random.default_rng(7)
     prompt = [int(i) for i in rng.integers(contexts[0].n_vocab, size=254)]
     same(contexts, Batch.one(prompt))
@@ -155,7 +153,7 @@ def test_of_too_many_graphs_none_is_kept(
     tmp_path: Path, graphs: list[RecordedGraph], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(triton_decoder, "MOST_GRAPHS", 2)
-    path = write_any(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1))
+    path = write_model(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1))
     contexts, rng = both(path, n_ctx=64, n_seq_max=4), np.random.default_rng(5)
     for n, made in ((1, 1), (2, 2), (4, 3), (1, 4)):
         same(contexts, tokens_of(contexts, rng, list(range(n))))
@@ -173,7 +171,7 @@ def test_a_step_is_launched_on_the_decoder_s_device(
         return nullcontext()
 
     monkeypatch.setattr(triton_decoder, "current", current)
-    path = write_any(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1))
+    path = write_model(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1))
     context = Context(build_decoder(open_weights(path), form="triton"), n_threads=1, n_ctx=64)
     for logits in (None, True):
         context.decode(Batch.one([1, 2, 3], logits=logits))

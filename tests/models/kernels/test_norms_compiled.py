@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("triton")
-if os.environ.get("TRITON_INTERPRET") == "1":
-    pytest.skip("nothing is compiled under the interpreter", allow_module_level=True)
-
 import triton
-from triton.backends.compiler import GPUTarget
-from triton.backends.nvidia import compiler as nvidia
 from triton.compiler import ASTSource
 
 from aleator.models.kernels import norms, routing, works
 from aleator.models.kernels.floats import Constants
+from tests.device.compiled import built, check_exact
 from tests.models.kernels import test_fused_compiled as products
 
 TYPES = {"eps": "fp32", "scale": "fp32", "cap": "fp32", "TABLE": "*fp16", "CHOSEN": "*i32"}
-APPROXIMATE = ("ex2.approx", "div.full", "div.approx", "sqrt.approx", "rcp.approx", ".ftz")
 
 
 def check(function: Any, capability: int, options: dict[str, Any], **constants: Any) -> None:
@@ -31,9 +23,6 @@ def check(function: Any, capability: int, options: dict[str, Any], **constants: 
 
     Arguments that TYPES does not name are pointers, or integers where their names are in small letters.
     """
-    tools = Path(nvidia.__file__).parent / "bin"
-    if not (tools / "ptxas").exists() or not (tools / "cuobjdump").exists():
-        pytest.skip("this Triton comes without ptxas and cuobjdump")
     names = function.arg_names
     signature, attributes = {}, {}
     for i, name in enumerate(names):
@@ -44,18 +33,7 @@ def check(function: Any, capability: int, options: dict[str, Any], **constants: 
     source = ASTSource(
         function, signature, {(names.index(n),): v for n, v in constants.items()}, attributes
     )
-    target = GPUTarget("cuda", capability, 32)
-    binary = triton.compile(source, target=target, options=options | {"enable_fp_fusion": False})
-    for instruction in APPROXIMATE:
-        assert instruction not in binary.asm["ptx"], instruction
-    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"aleator-norms-{os.getpid()}.cubin"
-    try:
-        path.write_bytes(binary.asm["cubin"])
-        command = [str(tools / "cuobjdump"), "-res-usage", str(path)]
-        usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    finally:
-        path.unlink()
-    assert "STACK:0" in usage, usage
+    check_exact(built(source, capability, options | {"enable_fp_fusion": False}))
 
 
 def norm(capability: int, n: int, residual: bool, layer: bool) -> None:

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("triton")
-if os.environ.get("TRITON_INTERPRET") == "1":
-    pytest.skip("nothing is compiled under the interpreter", allow_module_level=True)
-
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.backends.nvidia import compiler as nvidia
 from triton.compiler import ASTSource
 
 from aleator.models.files.tensor_types import TENSOR_TYPES
 from aleator.models.kernels import product_kernels
 from aleator.models.kernels.floats import EXACT
 from aleator.models.kernels.planes import FORMS
+from tests.device.compiled import built, check_exact
 
 POINTERS = {
     "d": "*fp16", "m": "*fp16", "scale": "*i8", "least": "*i8", "bias": "*fp32", "xd": "*fp32",
     "xs": "*i32", "expert": "*i32", "residual": "*fp32", "out": "*fp32", "room": "*fp32", "x": "*fp32",
     "q": "*i8", "sums": "*i32", "ids": "*i64",
 }  # fmt: skip
-APPROXIMATE = ("ex2.approx", "div.full", "div.approx", "sqrt.approx", "rcp.approx", ".ftz")
 
 
 def check(
@@ -40,9 +31,6 @@ def check(
     **constants: Any,
 ) -> str:
     """Compile for sizes that are a multiple of 16; arguments that no table names are integers; return PTX."""
-    tools = Path(nvidia.__file__).parent / "bin"
-    if not (tools / "ptxas").exists() or not (tools / "cuobjdump").exists():
-        pytest.skip("this Triton comes without ptxas and cuobjdump")
     signature, attributes = {}, {}
     for i, name in enumerate(function.arg_names):
         given = (POINTERS | types).get(name, "fp32" if name == "factor" else "i32")
@@ -50,23 +38,11 @@ def check(
         if name not in constants and given != "fp32" and not name.startswith("n_t"):
             attributes[(i,)] = [["tt.divisibility", 16]]
     fixed = {(function.arg_names.index(name),): value for name, value in constants.items()}
-    binary = triton.compile(
-        ASTSource(function, signature, fixed, attributes),
-        target=GPUTarget("cuda", capability, 32),
-        options=EXACT | {"num_warps": warps},
-    )
+    source = ASTSource(function, signature, fixed, attributes)
+    binary = built(source, capability, EXACT | {"num_warps": warps})
     ptx = binary.asm["ptx"]
     assert wanted in ptx
-    for instruction in APPROXIMATE:
-        assert instruction not in ptx, instruction
-    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"aleator-products-{os.getpid()}.cubin"
-    try:
-        path.write_bytes(binary.asm["cubin"])
-        command = [str(tools / "cuobjdump"), "-res-usage", str(path)]
-        usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    finally:
-        path.unlink()
-    assert "STACK:0" in usage, usage
+    check_exact(binary)
     return str(ptx)
 
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
-
-if os.environ.get("TRITON_INTERPRET") == "1":
-    pytest.skip("compiles nothing under the interpreter", allow_module_level=True)
 
 pytest.importorskip("triton")
 

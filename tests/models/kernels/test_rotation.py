@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
-from decoder_numerics import floats as reference
-
-if os.environ.get("TRITON_INTERPRET") != "1":
-    pytest.skip("runs in a process of its own", allow_module_level=True)
-
 import torch
+from decoder_numerics import floats as reference
 
 from aleator.models.config import RopeConfig
 from aleator.models.kernels.rotation import RotationAngles, hadamard, rotate, rotation_angles

@@ -2,42 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 import pytest
-
-if os.environ.get("TRITON_INTERPRET") != "1":
-    pytest.skip("runs in a process of its own", allow_module_level=True)
-
 import torch
 from decoder_numerics import experts as reference
 from decoder_numerics.blocks import Floats
 from decoder_numerics.floats import dot16, sigmoid
 
-from aleator import _native
 from aleator.models.config import ExpertsConfig, Scores
 from aleator.models.kernels import routing, works
+from tests.models.test_experts import SCORES, config, native
 
 SMALL = pytest.mark.usefixtures("small_programs")
-SCORES: list[Scores] = ["softmax", "sigmoid", "chosen softmax", "chosen sigmoid"]
-
-
-def config(n: int, used: int, **facts: Any) -> ExpertsConfig:
-    return ExpertsConfig(n, used, 32, (True,), **facts)
-
-
-def native(
-    logits: Floats, config: ExpertsConfig, bias: Floats | None = None, scales: Floats | None = None
-) -> tuple[Any, Floats]:
-    chosen = np.empty((len(logits), config.n_used), np.int32)
-    weights = np.empty((len(logits), config.n_used), np.float32)
-    _native.route(
-        logits.copy(), chosen, weights, config.scores, config.normalised, config.scale,
-        config.n_groups, config.n_groups_used, config.n_group_best, bias, scales,
-    )  # fmt: skip
-    return chosen, weights
 
 
 def same(got: torch.Tensor, expected: Floats) -> bool:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-if os.environ.get("TRITON_INTERPRET") != "1":
-    pytest.skip("runs in a process of its own", allow_module_level=True)
-
 from make_models import SPECS
-from wide_models import SMALL, AnySpec, write_any
+from wide_models import SMALL, AnySpec, write_model
 
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights, triton_decoder, triton_inputs
@@ -43,7 +38,7 @@ def shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Shape, Shape | None]]:
 
 
 def context_of(path: Path, spec: AnySpec, **options: Any) -> Context:
-    decoder = build_decoder(open_weights(write_any(path / "m.gguf", spec)), form="triton")
+    decoder = build_decoder(open_weights(write_model(path / "m.gguf", spec)), form="triton")
     return Context(decoder, n_threads=1, **options)
 
 
