@@ -198,7 +198,8 @@ class Forward:
         self, scope: Scope, receive: Receive, body: bytes
     ) -> tuple[str | None, float | None, bool]:
         """The name of the model that a request asks; for how many seconds it is kept, negative: always; whether
-        the body has the name."""
+        the body has the name.
+        """
         names = Request(scope).query_params.getlist("model")
         if len(names) > 1:
             raise wrong("model", names, "the address names several: give one")
