@@ -123,7 +123,7 @@ def test_vectors(asks: Client) -> None:
     assert made["prompt_eval_count"] == vectors["usage"]["prompt_tokens"]
     (cut,) = asks.made("/api/embed", model=NAME, input="x", dimensions=3)["embeddings"]
     assert cut == asks.service.model.embed("x", dimensions=3).tolist()
-    options = {"num_ctx": 64, "temperature": None}
+    options: dict[str, Any] = {"num_ctx": 64, "temperature": None}
     assert asks.made("/api/embed", model=NAME, input="x", dimensions=3, options=options)[
         "embeddings"
     ] == [cut]

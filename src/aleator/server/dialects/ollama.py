@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aleator.chat.reply import Reply
-from aleator.core.errors import AleatorError
+from aleator.core.errors import AleatorError, UnsupportedModel
 from aleator.core.version import __version__
 from aleator.generate.logprobs import Logprobs
 from aleator.server.accepted import Accepted
@@ -214,6 +214,8 @@ def capabilities(service: Service) -> list[str]:
     made = ["completion"]
     try:
         chat_format = service.chat_format
+    except UnsupportedModel:  # an encoder
+        return ["embedding"]
     except AleatorError:  # without a template it completes texts
         return made
     if chat_format.shows_tools and chat_format.foreign_mark is None:
