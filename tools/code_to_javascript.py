@@ -187,6 +187,8 @@ class Code:
                 return "`" + "".join(map(self._text, parts)) + "`"
             case ast.BoolOp(operator, values):
                 which = "both" if isinstance(operator, ast.And) else "either"
+                if any(isinstance(each, ast.Yield | ast.YieldFrom) for each in ast.walk(e)):
+                    raise NotImplementedError(ast.dump(e))  # not within a function of its own
                 return (
                     f"py.{which}({', '.join(f'() => {self.expression(each)}' for each in values)})"
                 )

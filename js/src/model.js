@@ -146,7 +146,7 @@ export class Model {
     const tokens = template.encode(rendered)
     const generation = this.generation(tokens, made, template.shown)
     const schemas = new Map(shown ? declared.map(([, { name, parameters }]) => [name, parameters]) : [])
-    const reads = shown || family.thinking ? family : null
+    const reads = shown || family.thinking || family.marks_content ? family : null
     return new ChatGeneration(generation, new Reply(reads, family.thinking ? null : thinking, opened, schemas, replyKey(tokens, given)))
   }
   template(source = this.vocabulary.chatTemplate) {

@@ -117,6 +117,8 @@ COMMAND_R7B = _calls(
     '"parameters": {{ c.function.arguments | tojson }}}',
     "<|START_ACTION|>[", "]<|END_ACTION|>",
 )  # fmt: skip
+GIGACHAT = _calls(f"<|function_call|>{_JSON}") + "{# <|role_sep|> #}"
+GIGACHAT3 = _calls(f"<|message_sep|>\n\n{{{{ 'function call' }}}}<|role_sep|>\n{_JSON}")
 KIMI = _calls(
     "<|tool_call_begin|>functions.{{ c.function.name }}:{{ loop.index0 }}<|tool_call_argument_begin|>"
     "{{ c.function.arguments | tojson }}<|tool_call_end|>",
@@ -143,7 +145,7 @@ FAMILIES = {
     "tool-calls-list": TOOL_CALLS_LIST, "tool-calls-lines": TOOL_CALLS_LINES, "command-r7b": COMMAND_R7B,
     "kimi": KIMI, "pythonic": PYTHONIC, "gemma4": GEMMA4, "dsml": DSML, "dsml-v4": DSML_V4,
     "minicpm5": MINICPM5, "functionary-v3.1": FUNCTION_TAGS, "functionary-v3.2": RECIPIENTS,
-    "pythonic-list": PYTHONIC_LIST, "llama3 of 4": LLAMA4,
+    "pythonic-list": PYTHONIC_LIST, "llama3 of 4": LLAMA4, "gigachat": GIGACHAT, "gigachat3": GIGACHAT3,
 }  # fmt: skip
 MARKS = (
     "<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|python_tag|>",
@@ -152,7 +154,7 @@ MARKS = (
     "<｜tool▁call▁end｜>", "<｜tool▁sep｜>", "<|call|>", "<|return|>", "<|tool_call|>", "<|START_ACTION|>",
     "<|END_ACTION|>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>",
     "<|tool_call_argument_begin|>", "<|tool_call_end|>", "<|tool_call_start|>", "<|tool_call>",
-    "<tool_call|>", '<|"|>', "｜DSML｜",
+    "<tool_call|>", '<|"|>', "｜DSML｜", "<|function_call|>", "<|message_sep|>", "<|role_sep|>",
 )  # fmt: skip
 """Control tokens of these."""
 GUARDED = ("<think>", "</think>", "<tool_call>", "</tool_call>")

@@ -7,15 +7,20 @@ from typing import Any
 import pytest
 
 from aleator.chat.families.named_arguments import forced, properties, with_commas
-from aleator.chat.message import Function
+from aleator.chat.message import Function, Message
 from aleator.chat.reply import Maybe
 from tests.chat import templates
-from tests.chat.test_families import PARIS, calls, read
+from tests.chat.test_families import PARIS, THINK, calls, read
 
 KIMI = "<|tool_call_begin|>functions.clock:0<|tool_call_argument_begin|>{}<|tool_call_end|>"
 BEGIN = "<|tool_call_start|>"
 BEGINNING, DEEPSEEK = "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"
 NO_NAME = "<|tool_calls_section_begin|><|tool_call_begin|>two words<|tool_call_argument_begin|>{}"
+CODER = (
+    "<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n<parameter=days>\n2\n</parameter>\n"
+    "</function>\n</tool_call>"
+)
+GIGACHAT = "<|message_sep|>\n\nfunction call<|role_sep|>\n"
 GLM = "<tool_call>write\n<arg_key>name</arg_key>\n<arg_value>x</arg_value>\n"
 
 # Template, reply, content (None: the reply itself), calls.
@@ -78,6 +83,21 @@ CASES: list[tuple[str, str, str | None, list[Any]]] = [
     ("glm", f"{GLM}<arg_key>more</arg_key>1</tool_call>", "1</tool_call>",
      [("write", '{"name": "x"', False)]),
     ("glm", f"{GLM}and more", "and more", [("write", '{"name": "x"', False)]),
+    # The mark before all calls is left out.
+    ("qwen3-coder", f"So.\n{CODER}", "So.", [("get_weather", PARIS, True)]),
+    ("qwen3-coder", f"{CODER}\n<tool_call>\n<function=clock></function></tool_call>", "",
+     [("get_weather", PARIS, True), ("clock", "{}", True)]),
+    ("qwen3-coder", "As <function=x> tells", None, []),
+    ("qwen3-coder", "<function=clock", None, []),
+    # Line ends of a string, where the form has none, or one on either side.
+    ("seed-oss", "<seed:tool_call><function=write><parameter=text>a\n</parameter><parameter=name>\nb\n"
+     "</parameter><parameter=kind>\n</parameter></function></seed:tool_call>", "",
+     [("write", '{"text": "a\\n", "name": "b", "kind": "\\n"}', True)]),
+    ("gigachat", f'So.<|function_call|>{{"name": "get_weather", "arguments": {PARIS}}}', "So.",
+     [("get_weather", PARIS, True)]),
+    ("gigachat3", f'So.{GIGACHAT}{{"name": "get_weather", "arguments": {PARIS}}}', "So.",
+     [("get_weather", PARIS, True)]),
+    ("gemma4", "<|channel><|channel>thought\n<channel|>So.<channel|>", "So.", []),
     ("gemma4", "<|tool_call>nothing<tool_call|>", None, []),
     ("gemma4", "<|tool_call>call:x{a:1} more<tool_call|>", None, []),
     ("gemma4", '<|tool_call>call:x{a:<|"|>b}<tool_call|>', None, []),
@@ -118,6 +138,34 @@ def test_calls_and_content(case: tuple[str, str, str | None, list[Any]], size: i
     made = read(templates.FAMILIES[name], text, size)
     assert made.content == (text if content is None else content)
     assert calls(made) == wanted
+
+
+@pytest.mark.parametrize("size", [1, 10_000])
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("qwen3-coder", f"<tool_call>\n{CODER}"),
+        ("kimi", KIMI),
+        ("kimi", f"<|tool_calls_section_begin|>{KIMI}<|tool_calls_section_end|>"),
+        ("dsml", '<｜DSML｜function_calls>\n<｜DSML｜invoke name="clock">\n</｜DSML｜invoke>\n'),
+        ("dsml-v4", '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="clock">\n</｜DSML｜invoke>\n'),
+    ],
+)  # fmt: skip
+def test_a_call_ends_reasoning_that_goes_on(name: str, call: str, size: int) -> None:
+    made = read(templates.FAMILIES[name], f"I <b> look.\n{call}", size, THINK, opened=True)
+    assert (made.reasoning_content, made.content) == ("I <b> look.", "")
+    assert [each.complete for each in made.tool_calls] == [True]
+
+
+@pytest.mark.parametrize("size", [1, 10_000])
+def test_a_recipient_that_is_no_tool_is_not_called(size: int) -> None:
+    code = "<|channel|>commentary to=python <|constrain|>code<|message|>print(1)<|call|>"
+    made = read(templates.HARMONY, f"{code}<|start|>assistant{code}", size)
+    assert made == Message("", "print(1)print(1)")
+    text = "<|channel|>commentary to=assistant<|channel|>final<|message|>Hello."
+    assert read(templates.HARMONY, text, size) == Message("Hello.")
+    text = "<|channel|>commentary to=clock<|message|>{}<|call|>"
+    assert calls(read(templates.HARMONY, text, size)) == [("clock", "{}", True)]
 
 
 def test_a_schema_that_refers_to_itself_says_nothing() -> None:

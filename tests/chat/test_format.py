@@ -202,3 +202,26 @@ def test_known_tokens_are_kept_where_they_fit(name: str) -> None:
 def test_the_name_of_a_file_is_no_template(model: LanguageModel) -> None:
     with pytest.raises(TemplateError, match=r"'tools\.jinja' is plain text.*--chat-template FILE"):
         model.chat([{"role": "user", "content": "Hi"}], chat_template="tools.jinja")
+
+
+@pytest.mark.parametrize(
+    ("name", "reply", "content"),
+    [
+        ("command-r7b", "<|START_RESPONSE|>Hello.<|END_RESPONSE|>", "Hello."),
+        ("command-r7b", "<|START_TEXT|>Hello.<|END_TEXT|>", "Hello."),
+        ("command-r7b", "<|START_ACTION|>[{", "<|START_ACTION|>[{"),
+        ("functionary-v3.2", "all\nHello.", "Hello."),
+        ("gemma4", "Hello.<channel|>", "Hello."),
+        ("gemma4", "<|tool_call>call:f{}<tool_call|>", "<|tool_call>call:f{}<tool_call|>"),
+        ("hermes", "<tool_call>", "<tool_call>"),
+    ],
+)
+def test_without_tools_nothing_is_a_call_and_marks_of_content_are_left_out(
+    name: str, reply: str, content: str
+) -> None:
+    chat = ChatPrompt([{"role": "user", "content": "Hi"}])
+    made = prepare_chat(chat, ChatFormat(TOKENIZER, templates.FAMILIES[name]), TOKENIZER, {})
+    reader = made.reader(b"")
+    reader.push(reply)
+    reader.finish()
+    assert (reader.message.content, reader.message.tool_calls) == (content, ())

@@ -18,6 +18,7 @@ from tests.javascript.conftest import PACKAGE, ROOT
 
 sys.path.append(str(ROOT / "tools"))
 
+import javascript
 from code_to_javascript import BUILTINS, OF_LISTS
 from parsers_to_javascript import FUNCTIONS, METHODS, ParserProgram
 from patterns_to_javascript import written
@@ -340,6 +341,17 @@ def test_what_would_be_another_program_is_refused(function: Callable[[int], Any]
     function(7)
     with pytest.raises(NotImplementedError):
         Program({}, []).name_of(function)
+
+
+def waiting(n: int) -> Any:
+    found = n or (yield n)
+    return found
+
+
+def test_an_operand_that_waits_is_refused_and_replies_are_read_without() -> None:
+    with pytest.raises(NotImplementedError, match="BoolOp"):
+        ParserProgram({}, {}, ()).name_of(waiting)
+    assert any("class Reply " in line for line in javascript.chats())
 
 
 class First:

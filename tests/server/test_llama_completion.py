@@ -385,9 +385,9 @@ def test_what_other_dialects_have_and_this_server_has_not_is_said_in_their_form(
     response = plain.request("GET", "/v1/messages/batches/one")
     assert response.status_code == 501
     assert response.json()["type"] == "error"
-    response = plain.request("POST", "/api/embeddings")
+    response = plain.request("POST", "/api/pull")
     assert response.status_code == 501
-    assert "/api/embed " in response.json()["error"]
+    assert "aleator serve -m" in response.json()["error"]
     assert plain.get("/v1/nothing").status_code == 404
 
 

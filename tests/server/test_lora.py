@@ -118,9 +118,10 @@ def test_what_is_wrong_is_refused(client: Client, more: dict[str, Any], words: s
         assert post(client, "/lora-adapters", more["lora"]).status_code == 400
 
 
-@pytest.mark.parametrize("path", ["/v1/embeddings", "/embedding", "/api/embed"])
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/embedding", "/api/embed", "/api/embeddings"])
 def test_vectors_are_not_those_of_an_adapter(client: Client, path: str) -> None:
-    made = post(client, path, {"input": "x", "model": "old"})
+    field = "prompt" if path == "/api/embeddings" else "input"
+    made = post(client, path, {field: "x", "model": "old"})
     assert made.status_code == 400
     assert "'old' is an adapter" in made.text
 

@@ -344,6 +344,11 @@ def test_adapters_are_found_by_their_names(folder: Path, tmp_path: Path) -> None
         parents = [each["details"]["parent_model"] for each in live.got("/api/tags")["models"]]
         assert parents == ["", "", "plain"]
         assert live.text("old") != live.text("plain")
+        status, _, told = live.post("/v1/completions?model=old", BODY)
+        assert (
+            status,
+            "model='old': the address names an adapter: name 'plain'" in told.decode(),
+        ) == (400, True)
         parents = [each["details"]["parent_model"] for each in live.got("/api/tags")["models"]]
         assert parents == ["", "", "plain"]
         entry = live.got("/v1/models/old")

@@ -123,6 +123,16 @@ def test_vectors(asks: Client) -> None:
     assert made["prompt_eval_count"] == vectors["usage"]["prompt_tokens"]
     (cut,) = asks.made("/api/embed", model=NAME, input="x", dimensions=3)["embeddings"]
     assert cut == asks.service.model.embed("x", dimensions=3).tolist()
+    options: dict[str, Any] = {"num_ctx": 64, "temperature": None}
+    assert asks.made("/api/embed", model=NAME, input="x", dimensions=3, options=options)[
+        "embeddings"
+    ] == [cut]
+    for options in {"num_ctx": 10**6}, {"num_ctxx": 1}:
+        assert asks.post("/api/embed", model=NAME, input="x", options=options).status_code == 400
+    older = asks.made("/api/embeddings", model=NAME, prompt="x", keep_alive=-1)
+    assert older == {"embedding": asks.service.model.embed("x", normalize=False).tolist()}
+    error = asks.post("/api/embeddings", model=NAME, prompt="").json()["error"]
+    assert error.startswith("prompt is an empty text")
     error = asks.post("/api/embed", model=NAME, input="x", dimensions=257).json()["error"]
     assert error.startswith("dimensions=257: give 1 to 256")
 

@@ -191,11 +191,12 @@ def test_an_encoder_writes_no_text(bert: Client) -> None:
         ("/v1/completions", {"prompt": "a"}),
         ("/v1/responses", {"input": "a"}),
         ("/completion", {"prompt": "a"}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]}),
+        ("/api/generate", {"model": bert.service.name, "prompt": "a"}),
     ):
         response = bert.post(path, **body)
-        assert response.status_code in (400, 501), response.text
-    error = bert.refused("/v1/completions", status=501, prompt="a")
-    assert "an encoder" in error["message"]
+        assert (response.status_code, "is an encoder" in response.text) == (501, True), path
+    assert bert.made("/api/show", model=bert.service.name)["capabilities"] == ["embedding"]
     assert bert.get("/health").status_code == 200
     assert bert.get("/v1/models").status_code == 200
     assert bert.get("/props").status_code == 200

@@ -87,13 +87,16 @@ class Message:
         return made
 
 
+Kind = Literal["content", "reasoning", "call", "arguments", "call_end"]
+
+
 @dataclass(frozen=True, slots=True)
 class Delta:
     """A piece of a message."""
 
     # What it adds to: "content", "reasoning", or the arguments of a call; "call" begins a call, and "call_end"
     # ends one
-    kind: Literal["content", "reasoning", "call", "arguments", "call_end"]
+    kind: Kind
     text: str = ""  # The added text; for "call" the tool's name
     index: int = 0  # For calls: index among the calls of the message
     id: str = ""  # For "call": the call's id

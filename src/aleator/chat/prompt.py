@@ -32,6 +32,7 @@ THINKING = (
     Thinking("<seed:think>", "</seed:think>"),
     Thinking("<|START_THINKING|>", "<|END_THINKING|>"),
     Thinking("<|channel>thought", "<channel|>"),
+    Thinking("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),
 )
 FOREIGN = (
     "<function=",
@@ -42,6 +43,7 @@ FOREIGN = (
     "]<]minimax[>[",
     "<|open|>",
     "<atem:",
+    "<|tools_prefix|>",
 )
 """Marks of calls in other forms, which are not supported."""
 _TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
@@ -318,7 +320,7 @@ def prepare_chat(
     read = {function.name: function.parameters for _, function in tools} if shown else {}
     if family.thinking is not None:  # the family reads reasoning itself
         return PreparedChat(tokens, made, partial(Reply, family, None, opened, read))
-    reads = family if read else None
+    reads = family if read or family.marks_content else None
     return PreparedChat(tokens, made, partial(Reply, reads, thinking, opened, read))
 
 

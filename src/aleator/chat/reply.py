@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, ClassVar, TypeVar
 
-from aleator.chat.message import Delta, Function, Message, ToolCall
+from aleator.chat.message import Delta, Function, Kind, Message, ToolCall
 from aleator.core.records import dataclass
 from aleator.generate.completion import open_length
 
@@ -227,13 +227,18 @@ def collected(pieces: Pieces[T]) -> Waiting[tuple[str, T]]:
 
 def read_text(reader: TextReader, *markers: str) -> Generator[Delta | None, None, str]:
     """Read content up to a marker, which is read too; return the marker, or "" at the end of the text."""
+    return (yield from read_kind("content", reader, *markers))
+
+
+def read_kind(kind: Kind, reader: TextReader, *markers: str) -> Generator[Delta | None, None, str]:
+    """As :func:`read_text`, for deltas of any kind."""
     pieces = reader.read_until(*markers)
     while True:
         try:
             piece = next(pieces)
         except StopIteration as end:
             return str(end.value)
-        yield None if piece is None else Delta("content", piece)
+        yield None if piece is None else Delta(kind, piece)
 
 
 class Calls:
@@ -314,6 +319,10 @@ class Family(ABC):
     """Names by which a reply is read, which may be control tokens."""
     around_calls: ClassVar[tuple[str, str] | None] = None
     """Marks before and after calls; the second is "" where calls end a reply; None if they are uncertain."""
+    ends_reasoning: ClassVar[tuple[str, ...]] = ()
+    """Beginnings of calls with which models end their reasoning, too."""
+    marks_content: ClassVar[bool] = False
+    """Whether there are marks around content, so that a reply without tools has to be read as well."""
 
     def __init__(self, template: str) -> None:
         self.template = template
@@ -412,8 +421,10 @@ class Reply:
                 opened = bool((yield from reader.read_any(thinking.begin)))
             if opened:
                 yield from reader.skip_space()
-                for delta in read_text(reader, thinking.end):
-                    yield None if delta is None else Delta("reasoning", delta.text)
+                ends = () if self._family is None else self._family.ends_reasoning
+                mark = yield from read_kind("reasoning", reader, thinking.end, *ends)
+                if mark in ends:
+                    reader.at -= len(mark)
                 yield from reader.skip_space()
             else:
                 reader.at = start

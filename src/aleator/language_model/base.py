@@ -26,7 +26,7 @@ from aleator.generate.session_file import SessionFile
 from aleator.generate.speculative import Drafts
 from aleator.models.decoder import Decoder
 from aleator.models.draft_head import DraftHead
-from aleator.models.encoder import Encoder
+from aleator.models.encoder import Encoder, no_texts
 from aleator.models.fingerprint import ModelIdentity
 from aleator.models.weights import Weights
 from aleator.samplers import SamplingParams
@@ -239,7 +239,10 @@ class LoadedModel(Uncopyable):
 
         Raises:
             TemplateError: there is none, or it does not parse.
+            UnsupportedModel: the model is an encoder.
         """
+        if isinstance(self.decoder, Encoder):
+            raise no_texts("chat")
         source = self.vocab.chat_template if chat_template is None else chat_template
         if source not in self._chat_formats:
             from aleator.chat.prompt import ChatFormat

@@ -172,8 +172,13 @@ class Forward:
         """Answer a request."""
         request = Request(scope, receive)
         body = await request.body()
-        name, kept = await self._asked(scope, receive, body)
+        name, kept, in_body = await self._asked(scope, receive, body)
         entry = self._pool.find(name)
+        if body and not in_body and name in entry.adapters:
+            remedy = (
+                f"the address names an adapter: name {entry.name!r:.80} there, and give adapters"
+            )
+            raise wrong("model", name, remedy)
         if request.query_params.get("autoload", "true") not in ("true", "1") and not entry.ready:
             raise ApiError(400, f"model {entry.name!r:.80} is not loaded", code="model_not_loaded")
         received, size = once(body, receive), len(body)
@@ -191,13 +196,15 @@ class Forward:
 
     async def _asked(
         self, scope: Scope, receive: Receive, body: bytes
-    ) -> tuple[str | None, float | None]:
-        """The name of the model that a request asks, and for how many seconds it is kept; negative: always."""
+    ) -> tuple[str | None, float | None, bool]:
+        """The name of the model that a request asks; for how many seconds it is kept, negative: always; whether
+        the body has the name.
+        """
         names = Request(scope).query_params.getlist("model")
         if len(names) > 1:
             raise wrong("model", names, "the address names several: give one")
         name = names[0] if names else None
-        kept, of_ollama = None, scope["path"].startswith("/api/")
+        kept, own, of_ollama = None, None, scope["path"].startswith("/api/")
         if body:
             given = await body_of(Request(scope, once(body, receive)))
             own = given.get("model") if isinstance(given, dict) else None
@@ -209,7 +216,7 @@ class Forward:
                 kept = ollama_input.seconds_of(given["keep_alive"])
         if name is not None and of_ollama:
             name = ollama.untagged(name, self._pool.by_name)
-        return name, kept
+        return name, kept, own is not None
 
 
 def create_router(pool: Pool, metrics: Metrics) -> GuardedApp:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, ClassVar
 
 from aleator.chat.call_object import read_arguments
-from aleator.chat.message import Delta, Function
+from aleator.chat.message import Delta, Function, Kind
 from aleator.chat.reply import (
     Calls,
     Deltas,
@@ -19,6 +19,7 @@ from aleator.chat.reply import (
     TextReader,
     Thinking,
     collected,
+    read_kind,
     read_text,
 )
 
@@ -28,7 +29,7 @@ class Harmony(Family):
 
     CHANNEL, MESSAGE, START, END = "<|channel|>", "<|message|>", "<|start|>", "<|end|>"
     CALL, RETURN, AGAIN = "<|call|>", "<|return|>", f"{START}assistant"
-    _RECIPIENT = re.compile(r"to=(?:functions\.)?([^\s<]+)")
+    _RECIPIENT = re.compile(r"to=(functions\.)?([^\s<]+)")
 
     name = "harmony"
     shown_by = (CHANNEL, MESSAGE)
@@ -45,16 +46,20 @@ class Harmony(Family):
                     yield Delta("content", header)  # without channels
                 return
             recipient = self._RECIPIENT.search(header)
-            if recipient is not None:
+            if recipient is not None and (recipient[1] or recipient[2] in tools):
                 with suppress(Malformed):  # cut off within its arguments
-                    yield from read_arguments(reader, calls, recipient[1])
+                    yield from read_arguments(reader, calls, recipient[2])
                 yield from collected(
                     reader.read_until(self.END, self.CALL, self.RETURN, self.AGAIN)
                 )
                 continue
-            reasoning = f"{self.CHANNEL}analysis" in header
-            for delta in read_text(reader, self.END, self.CALL, self.RETURN, self.AGAIN):
-                yield Delta("reasoning", delta.text) if delta and reasoning else delta
+            final = (
+                recipient is None or f"{self.CHANNEL}final" in header
+            )  # or for a tool that is not here
+            kind: Kind = (
+                "content" if final and f"{self.CHANNEL}analysis" not in header else "reasoning"
+            )
+            yield from read_kind(kind, reader, self.END, self.CALL, self.RETURN, self.AGAIN)
 
     def call(self, function: Function) -> list[Part]:
         head = (
@@ -81,6 +86,7 @@ class Kimi(Family):
     shown_by = (BEGIN,)
     marks = (BEGIN, END, CALL, ARGUMENTS, CALL_END)
     around_calls = (BEGIN, END)
+    ends_reasoning = (BEGIN, CALL)
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         while mark := (yield from read_text(reader, self.BEGIN, self.CALL)):
@@ -150,7 +156,8 @@ class DeepSeek(Family):
                 name = ""  # R1 and V3 put the kind of tool first
         named = named or (apart and character == "\n")
         fenced = yield from reader.read_end(f"{self.FENCE}json")
-        fenced = fenced or (yield from reader.read_any(self.FENCE))
+        if not fenced:
+            fenced = yield from reader.read_any(self.FENCE)
         yield from reader.skip_space()
         follows = yield from reader.peek()
         if not name.strip() or (follows != "{" and (follows or not named)):
@@ -205,6 +212,7 @@ class Recipients(Family):
 
     name = "functionary-v3.2"
     shown_by = (f"{MARK}{USER}", f"{MARK}${{recipient}}")
+    marks_content = True
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
         mark = yield from reader.read_next(self.MARK)

@@ -38,11 +38,14 @@ class Gemma4(Family):
     shown_by = (f"{BEGIN}call:",)
     marks = (BEGIN, END, QUOTE, THOUGHT, THOUGHT_END)
     around_calls = (BEGIN, END)
+    marks_content = True
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
-        while found := (yield from read_text(reader, BEGIN, THOUGHT, THOUGHT_END)):
+        begins = (BEGIN,) if tools else ()
+        while found := (yield from read_text(reader, *begins, THOUGHT, THOUGHT_END)):
             if found == THOUGHT:
                 thought, _ = yield from collected(reader.read_until(THOUGHT_END))
+                thought = thought.removeprefix(THOUGHT)  # which some write twice
                 yield Delta("reasoning", thought.removeprefix("thought").lstrip("\n"))
             if found != BEGIN:
                 continue

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from aleator.chat.families.named_arguments import forced, in_turn, json_value, properties
 from aleator.chat.message import Function
@@ -51,19 +51,27 @@ class Tagged(Family):
     """Templates whose models write calls in tags."""
 
     tags: Tags
+    bare: ClassVar[bool] = False
+    """Whether models leave the mark before all calls out."""
 
     def __init_subclass__(cls) -> None:
         cls.around_calls = cls.tags.begin, cls.tags.end or cls.tags.call_end
 
     def read(self, reader: TextReader, calls: Calls, tools: Mapping[str, Any]) -> Deltas:
         tags = self.tags
-        while (yield from read_text(reader, tags.begin)):
+        begins = (tags.begin, tags.call) if self.bare else (tags.begin,)
+        while found := (yield from read_text(reader, *begins)):
             start, before = reader.at, calls.n
             try:
+                if found == tags.call:
+                    name, _ = yield from reader.read_exactly(*tags.name_ends)
+                    if name not in tools:
+                        raise Malformed
+                    reader.at = start - len(found)
                 yield from self._calls(reader, calls, tools)
             except Malformed:
                 if calls.n == before:
-                    yield reader.back(start, tags.begin)
+                    yield reader.back(start, found)
 
     def _calls(self, reader: TextReader, calls: Calls, tools: Mapping[str, Any]) -> Deltas:
         tags = self.tags
@@ -111,8 +119,10 @@ class Tagged(Family):
         return text
 
     def _value(self, text: str, schema: Any) -> str:
-        """A value that was read, as JSON."""
-        return json_value(text.removeprefix("\n").removesuffix("\n"), schema)
+        """A value that was read, as JSON; line ends are the form's, or there is one on either side."""
+        inner = text.removeprefix("\n").removesuffix("\n")
+        lines = self.tags.after[:1] == "\n" or len(inner) == len(text) - 2
+        return json_value(inner if lines else text, schema)
 
     def call(self, function: Function) -> list[Part]:
         tags = self.tags
@@ -132,6 +142,7 @@ class Qwen3Coder(Tagged):
     name = "qwen3-coder"
     shown_by = ("<tool_call>", "<function=")
     marks = ("<tool_call>", "</tool_call>")
+    bare, ends_reasoning = True, ("<tool_call>\n<function=",)
     tags = Tags(
         "<tool_call>", "<function=", (">",), "<parameter=", ">", "", "</parameter>", "</function>",
         "</tool_call>", "<tool_call>\n<function={name}>\n", "<parameter={key}>\n", "\n</parameter>\n",
@@ -178,6 +189,7 @@ class Dsml(Tagged):
         '<｜DSML｜parameter name="{key}" string="{string}">', "</｜DSML｜parameter>\n",
         "</｜DSML｜invoke>\n</｜DSML｜function_calls>",
     )  # fmt: skip
+    ends_reasoning = (tags.begin,)
 
     def _value(self, text: str, schema: Any) -> str:
         """A value, after what says whether it is a string."""
@@ -199,6 +211,7 @@ class DsmlV4(Dsml):
         head=Dsml.tags.head.replace("function_calls", "tool_calls"),
         tail=Dsml.tags.tail.replace("function_calls", "tool_calls"),
     )
+    ends_reasoning = (tags.begin,)
 
 
 class MiniCpm5(Tagged):

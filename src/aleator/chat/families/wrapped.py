@@ -30,10 +30,11 @@ class Wrapped(Family):
     """Text around content that is not a call."""
 
     def __init_subclass__(cls) -> None:
-        cls.around_calls = cls.begin, cls.end
+        cls.around_calls, cls.marks_content = (cls.begin, cls.end), bool(cls.answer)
 
     def read(self, reader: TextReader, calls: Calls, tools: Collection[str]) -> Deltas:
-        while found := (yield from read_text(reader, self.begin, *self.answer)):
+        begins = (self.begin,) if tools else ()
+        while found := (yield from read_text(reader, *begins, *self.answer)):
             if found in self.answer:
                 continue
             start, before = reader.at, calls.n
@@ -110,9 +111,28 @@ class CommandR7B(Wrapped):
     name = "command-r7b"
     shown_by = ("<|START_ACTION|>",)
     begin, end = "<|START_ACTION|>", "<|END_ACTION|>"
-    answer = ("<|START_RESPONSE|>", "<|END_RESPONSE|>")
+    answer = ("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>")
     marks = (begin, end, *answer)
     keys, first = ("tool_name", "parameters"), '"tool_call_id": "0", '
+
+
+class GigaChat(Wrapped):
+    """Templates of GigaChat 3.1."""
+
+    name = "gigachat"
+    shown_by = ("<|role_sep|>", "<|function_call|>")
+    (begin,) = marks = ("<|function_call|>",)
+    listed, single = False, True
+
+
+class GigaChat3(Wrapped):
+    """Templates of GigaChat 3, where a call is a message of its own."""
+
+    name = "gigachat3"
+    shown_by = ("<|role_sep|>", "<|message_sep|>", "'function call'")
+    marks = ("<|message_sep|>", "<|role_sep|>")
+    begin = "<|message_sep|>\n\nfunction call<|role_sep|>\n"
+    listed, single = False, True
 
 
 class Mistral(Family):
@@ -154,7 +174,8 @@ class Mistral(Family):
         if named:
             while (yield from reader.peek()) not in ("", "[", "{"):
                 reader.at += 1
-        named = (yield from reader.read_end(ARGUMENTS)) or named
+        follows = yield from reader.read_end(ARGUMENTS)
+        named = follows or named
         follows = yield from reader.peek()
         if not name.strip() or (follows != "{" and (follows or not named)):
             return False

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aleator.chat.reply import Reply
-from aleator.core.errors import AleatorError
+from aleator.core.errors import AleatorError, UnsupportedModel
 from aleator.core.version import __version__
 from aleator.generate.logprobs import Logprobs
 from aleator.server.accepted import Accepted
@@ -25,7 +25,17 @@ from aleator.server.dialects import ollama_input
 from aleator.server.dialects.embeddings import one_vector, texts_of
 from aleator.server.dialects.nested import fitting, in_words, input_of, with_records
 from aleator.server.errors import ApiError, api_error
-from aleator.server.fields import Body, Field, Fields, own_fields, switch, text, whole, wrong
+from aleator.server.fields import (
+    Body,
+    Field,
+    Fields,
+    mapping,
+    own_fields,
+    switch,
+    text,
+    whole,
+    wrong,
+)
 from aleator.server.openai_fields import token_logprobs
 from aleator.server.service import Service
 from aleator.server.streaming import NDJSON, EventStream, dumps, unless_gone
@@ -204,6 +214,8 @@ def capabilities(service: Service) -> list[str]:
     made = ["completion"]
     try:
         chat_format = service.chat_format
+    except UnsupportedModel:  # an encoder
+        return ["embedding"]
     except AleatorError:  # without a template it completes texts
         return made
     if chat_format.shows_tools and chat_format.foreign_mark is None:
@@ -235,11 +247,16 @@ EMBED = own_fields(
     Field("input", texts_of, required=True),
     Field("dimensions", whole(1, 2**31 - 1)),
     Field("truncate", switch, False),
-    accepted={
-        "keep_alive": ollama_input.REQUEST["keep_alive"],
-        "options": Accepted("vectors have no options", ({},)),
-    },
+    Field("options", mapping),
+    accepted={"keep_alive": ollama_input.REQUEST["keep_alive"]},
 )
+EMBEDDING = own_fields(
+    Field("model", text, required=True),
+    Field("prompt", lambda name, value: texts_of(name, text(name, value)), required=True),
+    Field("options", mapping),
+    accepted=EMBED.accepted,
+)
+"""What older clients ask."""
 SHOW = own_fields(
     Field("model", text, required=True, aliases=("name",)),
     accepted={
@@ -352,6 +369,7 @@ async def embed(request: Request) -> Response:
     began = time.perf_counter()
     service, body, _ = await _read(request, EMBED)
     service.check_no_adapter(untagged(body.own["model"], service.names))
+    ollama_input.checked_options(body, service.model.n_ctx)  # none changes a vector
     pooling, own = one_vector(service, None), body.own
     vectors, n_tokens = await service.embed(
         request, "input", own["input"], pooling, True, own["truncate"], own["dimensions"]
@@ -364,6 +382,16 @@ async def embed(request: Request) -> Response:
         "prompt_eval_count": n_tokens,
     }
     return JSONResponse(made)
+
+
+async def embedding(request: Request) -> Response:
+    """The vector of one text as it is, not normalised."""
+    service, body, _ = await _read(request, EMBEDDING)
+    service.check_no_adapter(untagged(body.own["model"], service.names))
+    ollama_input.checked_options(body, service.model.n_ctx)  # none changes a vector
+    pooling, own = one_vector(service, None), body.own
+    (vector,), _ = await service.embed(request, "prompt", own["prompt"], pooling, False)
+    return JSONResponse({"embedding": vector.tolist()})
 
 
 async def tags(request: Request) -> Response:
@@ -391,6 +419,7 @@ ROUTES = [
     Route("/api/chat", chat, methods=["POST"]),
     Route("/api/generate", generate, methods=["POST"]),
     Route("/api/embed", embed, methods=["POST"]),
+    Route("/api/embeddings", embedding, methods=["POST"]),
     Route("/api/tags", tags),
     Route("/api/ps", running_models),
     Route("/api/show", show, methods=["POST"]),

@@ -103,19 +103,25 @@ OPTIONS = Fields(
 )
 
 
-def options_of(body: Body, n_ctx: int) -> dict[str, Any]:
-    """Options of a generation by their names here; the client's spelling is noted in the body."""
+def checked_options(body: Body, n_ctx: int) -> Body:
+    """Read the options of a request; ParameterError for wrong ones."""
     try:
         given = OPTIONS.read(body.own["options"] or {}, body.lenient)
     except ParameterError as error:
         raise ParameterError(f"options.{error.parameter}", f"options: {error}") from None
-    body.spelled |= {name: f"options.{word}" for name, word in given.spelled.items()}
     wanted = given.own["num_ctx"]
     if wanted > n_ctx:
         raise ParameterError(
             "options.num_ctx",
             f"options.num_ctx={wanted}: the server has {n_ctx} positions: start it with a larger --ctx-size",
         )
+    return given
+
+
+def options_of(body: Body, n_ctx: int) -> dict[str, Any]:
+    """Options of a generation by their names here; the client's spelling is noted in the body."""
+    given = checked_options(body, n_ctx)
+    body.spelled |= {name: f"options.{word}" for name, word in given.spelled.items()}
     made = dict(given.options)
     most = made.get("max_tokens")
     if most == -2:  # until the context is full

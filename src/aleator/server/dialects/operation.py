@@ -136,7 +136,6 @@ NO_ANTHROPIC = _not_built(
 )
 NO_OLLAMA = _not_built(
     {
-        "give /api/embed the text as input": ("/api/embeddings",),
         "models are chosen when the server is started: aleator serve -m": (
             "/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs",
         ),
