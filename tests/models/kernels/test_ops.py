@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from aleator.models import triton_ops, triton_stacks
+from aleator.models import triton_attention, triton_ops, triton_stacks
 from aleator.models.config import ExpertsConfig
 from aleator.models.kernels import fused, norms, routing, works
 from aleator.models.kernels.norms import RowNorm
@@ -31,7 +31,7 @@ NORM = RowNorm("rms", vector(WIDE, 7), None, 1e-5)
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (triton_ops, triton_stacks):
+    for module in (triton_attention, triton_ops, triton_stacks):
         monkeypatch.setattr(module, "FEW", FEW)
 
 
