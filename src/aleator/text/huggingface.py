@@ -196,7 +196,7 @@ def _named(ids: Mapping[str, int], sources: tuple[Fields, ...]) -> dict[str, int
 
 
 def _id_list(source: Fields, key: str, n_tokens: int) -> list[int]:
-    """A configuration's ids of a special token, without those that no token has, which transformers passes over."""
+    """A configuration's ids of a special token, without those that no token has."""
     value = source.values.get(key)
     ids = value if isinstance(value, list) else [] if value is None else [value]
     for token in ids:
