@@ -45,10 +45,10 @@ def test_unigram(name: str, tmp_path: Path) -> None:
 
 
 def test_llamas_tokenizer_ends_no_text_whatever_its_model(tmp_path: Path) -> None:
-    config = {"tokenizer_class": "LlamaTokenizer"}
+    config: dict[str, Any] = {"tokenizer_class": "LlamaTokenizer"}
     tokenizer = opened(tmp_path, "tokenizer.model", unigram(), tokenizer_config=config)
     assert tokenizer.encode("the") == [1, 4]
-    config = {"tokenizer_class": "LlamaTokenizer", "add_bos_token": False, "add_eos_token": True}
+    config |= {"add_bos_token": False, "add_eos_token": True}
     tokenizer = opened(tmp_path, "tokenizer.model", unigram(), tokenizer_config=config)
     assert tokenizer.encode("the") == [4, 2]
 
