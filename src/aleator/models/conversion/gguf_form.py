@@ -18,7 +18,6 @@ from aleator.models.config import ExpertsConfig, ModelConfig, RopeConfig, SSMCon
 from aleator.models.delta_net import DeltaNetConfig
 from aleator.models.files.fields import Fields, Value
 from aleator.models.gguf_config import POOLINGS
-from aleator.models.index import ENCODERS
 
 DIVISORS = (
     "llama", "granite", "granitemoe", "granitehybrid", "mistral3", "llama4", "exaone4", "falcon-h1", "gemma4",
@@ -39,11 +38,12 @@ _AS_WIDE = (
 )  # fmt: skip
 """Those whose heads must together be as wide as the hidden state."""
 _BIASED_OUTPUT = (
+    "bert", "jina-bert-v2", "jina-bert-v3", "modern-bert", "nomic-bert",
     "bloom", "ernie4_5", "ernie4_5-moe", "falcon-h1", "gpt-oss", "gpt2", "granite", "granitehybrid",
     "granitemoe", "jais2", "llama", "minicpm", "mistral3", "mpt", "nemotron", "nemotron_h",
     "nemotron_h_moe", "starcoder2",
 )  # fmt: skip
-"""Decoders that may have biases behind attention; those and others in feed-forward parts, but for two."""
+"""Those that may have biases behind attention; all but Ernie's may have them in feed-forward parts."""
 _SCORES = {"softmax": 1, "sigmoid": 2, "chosen softmax": 3, "chosen sigmoid": 2}
 """Functions from a router's logits to weights -> ``expert_gating_func``."""
 
@@ -284,11 +284,9 @@ def llama_cpp_lacks(config: ModelConfig, names: Container[str]) -> list[str]:
     betas = (config.rope.beta_fast, config.rope.beta_slow)
     lite = n in (26, 27) or (n == 48 and config.n_vocab == 128256)  # as it tells DeepSeek-V2-Lite
     found = {
-        "biases behind attention": biased["attn_output"]
-        and name not in (*_BIASED_OUTPUT, *ENCODERS),
+        "biases behind attention": biased["attn_output"] and name not in _BIASED_OUTPUT,
         "biases in feed-forward parts": (
-            biased["ffn_down"]
-            and (name not in (*_BIASED_OUTPUT, *ENCODERS) or name.startswith("ernie"))
+            biased["ffn_down"] and (name not in _BIASED_OUTPUT or name.startswith("ernie"))
         ),
         "layers without biases": name == "starcoder2" and not biased["ffn_down"],
         "norms of queries and keys with fewer than 64 layers": (
