@@ -97,7 +97,7 @@ def test_what_llama_cpp_does_not_load_is_told(
     write_directory(folder, fields | {"model_type": "xverse", "head_dim": head_dim}, tensors)
     result = aleator("convert", str(folder), str(tmp_path / "out.gguf"))
     assert result.code == 0
-    assert f"it lacks heads of {head_dim} channels" in result.err
+    assert f"which lacks heads of {head_dim} channels" in result.err
 
 
 def test_refused(aleator: Command, folder: Path, tmp_path: Path) -> None:

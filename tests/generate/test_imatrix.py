@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from delta_models import DELTAS, write_delta
 from make_models import SPECS, write_model
 
 from aleator.generate import Context
@@ -94,3 +95,15 @@ def test_what_is_not_read_to_the_end_lets_others_read(tmp_path: Path) -> None:
     assert {name: rows.tolist() for name, (_, rows) in first.found().items()} == {
         name: rows.tolist() for name, (_, rows) in second.found().items()
     }
+
+
+def test_joint_projections_of_a_delta_net_have_their_parts_inputs(tmp_path: Path) -> None:
+    """They are copied apart when a file is opened; llama-imatrix names the file's tensors."""
+    weights = open_weights(write_delta(tmp_path / "m.gguf", DELTAS["qwen3next-joint"]))
+    sums = InputSums(weights)
+    context = Context(build_decoder(weights), n_ctx=8, n_threads=1)
+    assert list(sums.read(context, TEXT, 8, 2, None)) == [1, 2]
+    found = sums.found()
+    joint, small = (found[f"blk.1.ssm_{each}.weight"] for each in ("in", "ba"))
+    assert joint[1].tolist() == small[1].tolist() == [16]
+    assert joint[0].tobytes() == small[0].tobytes()

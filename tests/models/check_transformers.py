@@ -26,8 +26,7 @@ DELTA_NETS: dict[str, Any] = SMALL | {
     "linear_key_head_dim": 8, "linear_value_head_dim": 12,
 }  # fmt: skip
 QWEN3_MOE: dict[str, Any] = SMALL | {
-    "moe_intermediate_size": 16, "num_hidden_layers": 3, "head_dim": 8, "num_experts": 6,
-    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 16, "num_hidden_layers": 3, "num_experts": 6, "num_experts_per_tok": 3,
 }  # fmt: skip
 
 

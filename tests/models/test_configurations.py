@@ -196,7 +196,7 @@ test_qwen35moe = like_transformers(
 )
 test_qwen3moe = like_transformers(
     "Qwen3MoeConfig", {}, {"norm_topk_prob": True}, {"mlp_only_layers": [1]}, {"decoder_sparse_step": 2},
-    {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 2}, sizes=QWEN3_MOE
+    {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 2, "head_dim": 16}, sizes=QWEN3_MOE
 )
 test_qwen3next = like_transformers(
     "Qwen3NextConfig", {},

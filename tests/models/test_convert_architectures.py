@@ -164,16 +164,27 @@ def test_the_output_matrix_is_written_for_llama_cpp(
     ("name", "other", "lacks"),
     [
         ("Nemotron", {"head_dim": 16}, "heads of 16 channels"),
-        ("Cohere2", {"head_dim": 16, "sliding_window": 8}, "heads of 16 channels"),
+        ("Cohere2", {"head_dim": 16}, "heads of 16 channels"),
         ("Gemma", {"tie_word_embeddings": False}, "an output matrix beside the embedding"),
         ("Cohere", {"tie_word_embeddings": False}, "an output matrix beside the embedding"),
+        ("Cohere", {"use_qk_norm": True}, "norms of queries and keys with fewer than 64 layers"),
+        ("Qwen3", {"attention_bias": True}, "biases behind attention"),
+        ("Ernie4_5", {"use_bias": True}, "biases in feed-forward parts"),
+        ("Starcoder2", {"use_bias": False}, "layers without biases"),
+        ("Olmoe", {"num_key_value_heads": 2}, "fewer heads of keys than of queries"),
+        ("Gemma2", {"final_logit_softcapping": None}, "scores and logits without a cap"),
+        ("Llama", {"rope_parameters": LONG | {"beta_fast": 16.0}}, "YaRN with beta_fast=16 and"),
+        ("Ministral3", {"rope_parameters": LONG | {"beta_fast": 16.0}}, None),
     ],
 )
 def test_what_llama_cpp_does_not_load(
-    name: str, other: dict[str, Any], lacks: str, tmp_path: Path
+    name: str, other: dict[str, Any], lacks: str | None, tmp_path: Path
 ) -> None:
-    for given, wanted in ({}, []), (other, [lacks]):
-        config = getattr(transformers, f"{name}Config")(**SIZES | given)
+    """It does not load the file, or gives other logits."""
+    for given, wanted in ({}, []), (other, [lacks] if lacks else []):
+        config = getattr(transformers, f"{name}Config")(
+            **GEMMA | {"num_key_value_heads": 4} | given
+        )
         write(getattr(transformers, f"{name}ForCausalLM")(config), tmp_path)
         found = converted(tmp_path, tmp_path / "m.gguf").llama_cpp_lacks
-        assert [each[: len(lacks)] for each in found] == wanted
+        assert [each[: len(lacks or "")] for each in found] == wanted

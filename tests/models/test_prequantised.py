@@ -329,6 +329,7 @@ def test_damaged_files(
         ("gptq", {"group_size": "x"}, "group_size must be an integer"),
         ("gptq", {"bits": 8}, "'gptq' with bits=8"),
         ("gptq", {"checkpoint_format": "marlin"}, "checkpoint_format='marlin'"),
+        ("gptq", {"is_marlin_format": True}, "is_marlin_format=True"),
         ("awq", {"version": "gemv"}, "'awq' with version='gemv'"),
         ("awq", {"bits": 3}, "'awq' with bits=3"),
         ("fp8", {"weight_block_size": [128, 128]}, r"it must be \[1, 2\] for blocks of \[128, 128\]"),
@@ -354,6 +355,16 @@ def test_other_ways_to_quantise(
     file.write_text(json.dumps(config))
     with pytest.raises(AleatorError, match=what):
         open_weights(tmp_path / "m")
+
+
+def test_scales_of_a_rounded_cache_are_passed_over(tmp_path: Path) -> None:
+    write(tmp_path / "m", "fp8 with one scale")
+    expected = logits(open_weights(tmp_path / "m"), IDS)
+    named = load_file(tmp_path / "m" / "model.safetensors")
+    for end in ("kv_scale", "k_scale", "v_scale", "k_proj.output_scale"):
+        named[f"model.layers.0.self_attn.{end}"] = torch.tensor(2.0)
+    save_file(named, tmp_path / "m" / "model.safetensors")
+    assert logits(open_weights(tmp_path / "m"), IDS).tobytes() == expected.tobytes()
 
 
 def test_without_the_configuration_the_types_are_refused(tmp_path: Path) -> None:

@@ -50,6 +50,23 @@ def test_sentence_transformers_directories_say_how_they_pool(tmp_path: Path) -> 
         open_weights(folder)
 
 
+def test_what_sentence_transformers_does_to_texts_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = saved(transformers.BertModel(transformers.BertConfig(**SIZES)), tmp_path)
+    prompts = {"query": "query: ", "document": ""}
+    name = "config_sentence_transformers.json"
+    for chosen, told in (("query", ["'query: '"]), ("document", []), (None, []), ("x", [])):
+        fields = {"prompts": prompts, "default_prompt_name": chosen}
+        (folder / name).write_text(json.dumps(fields))
+        caplog.clear()
+        aleator.load(folder)
+        assert [each.args[1].split(" ", 1)[1][:9] for each in caplog.records] == told  # type: ignore[index, union-attr]
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"do_lower_case": True}))
+    aleator.load(folder)
+    assert "makes each text lower-case (do_lower_case)" in caplog.text
+
+
 def test_sentence_transformers_directories_say_which_texts_are_too_long(tmp_path: Path) -> None:
     few = {**SIZES, "max_position_embeddings": 64}
     folder = saved(transformers.BertModel(transformers.BertConfig(**few)), tmp_path)

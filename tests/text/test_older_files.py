@@ -44,6 +44,15 @@ def test_unigram(name: str, tmp_path: Path) -> None:
     assert tokenizer.decode([4, 8], skip_special=True) == "the a"
 
 
+def test_llamas_tokenizer_ends_no_text_whatever_its_model(tmp_path: Path) -> None:
+    config: dict[str, Any] = {"tokenizer_class": "LlamaTokenizer"}
+    tokenizer = opened(tmp_path, "tokenizer.model", unigram(), tokenizer_config=config)
+    assert tokenizer.encode("the") == [1, 4]
+    config |= {"add_bos_token": False, "add_eos_token": True}
+    tokenizer = opened(tmp_path, "tokenizer.model", unigram(), tokenizer_config=config)
+    assert tokenizer.encode("the") == [4, 2]
+
+
 def test_merges(tmp_path: Path) -> None:
     tokenizer = opened(tmp_path, "tokenizer.model", llama())
     vocab = tokenizer.vocab

@@ -109,7 +109,7 @@ def source_of(path: Path) -> Path | GGUFFile:
     for each in made.left_out:
         note(f"aleator: warning: the GGUF file leaves out {each}")
     for each in made.llama_cpp_lacks:
-        note(f"aleator: warning: llama.cpp does not load the GGUF file: it lacks {each}")
+        note(f"aleator: warning: the GGUF file is not for llama.cpp, which lacks {each}")
     return made
 
 

@@ -19,6 +19,7 @@ import numpy as np
 import aleator._native as _native
 from aleator.core.arrays import Doubles, Int64s
 from aleator.generate.context import Batch, Context
+from aleator.models.delta_net import JOINT
 from aleator.models.weights import Weights
 
 Sums = tuple[Doubles, Int64s]
@@ -40,6 +41,11 @@ class InputSums:
             sums = np.zeros((matrices, stored.shape[-1])), np.zeros(matrices, np.int64)
             self._squares.watch(stored.data, *sums)
             self._sums[name] = sums
+        for part, whole in JOINT.items():
+            for name in weights.names():
+                joint = self._sums.get(name.removesuffix(part) + whole)
+                if name.endswith(part) and joint is not None:
+                    self._squares.watch(weights.stored(name).data, *joint)
 
     def read(
         self, context: Context, tokens: Sequence[int], n_ctx: int, n_chunks: int, bos: int | None

@@ -112,6 +112,10 @@ def tiled_order(config: DeltaNetConfig, stem: str, n: int) -> NDArray[np.intp] |
     return np.concatenate([np.arange(first), first + heads.swapaxes(0, 1).reshape(-1)])
 
 
+JOINT = {"ssm_beta.weight": "ssm_ba.weight", "attn_gate.weight": "ssm_in.weight"}
+"""A part -> the joint projection that :func:`separated` takes it from, which has the same inputs."""
+
+
 def separated(tensors: dict[str, StoredTensor], layer: int, config: DeltaNetConfig) -> None:
     """Replace the joint projections of a layer by ``attn_qkv``, ``attn_gate``, ``ssm_beta`` and ``ssm_alpha``,
     and the convolutions of queries, keys and values by one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +17,13 @@ from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.index import read_json as read_config
 from aleator.models.prequantised.directories import given_by, joined
 from aleator.models.prequantised.matrix_parts import Packed
-from aleator.models.sentence_transformers import longest_of_directory, pooling_of_directory
+from aleator.models.sentence_transformers import (
+    changes_of_directory,
+    longest_of_directory,
+    pooling_of_directory,
+)
+
+log = logging.getLogger(__name__)
 
 MAX_MTP = 64
 """Layers that predict further tokens; each has a name for every expert's matrices.  Known models have 1."""
@@ -69,6 +76,10 @@ class Directory:
             pooling=pooling_of_directory(path),
             longest_text=longest if longest < config.context_length else 0,
         )
+        for change in changes_of_directory(path):
+            log.warning(
+                "%s: sentence-transformers %s; here texts are read as they are", path, change
+            )
         self._shapes: dict[str, tuple[int, ...]] = {}
 
     def tensors(self) -> Iterator[tuple[str, StoredTensor | Packed]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from aleator.core.errors import UnsupportedModel
-from aleator.models.config import unsupported
 
 _GEMMA3N = (
     "several streams of hidden states (AltUp), a low-rank path beside attention (LAuReL), embeddings of tokens "
@@ -59,8 +58,8 @@ def quantisation(
 ) -> UnsupportedModel:
     """The error for a ``quant_method`` with this value of a field, which says what to do."""
     of = f" with {key}={value!r}" if key else ""
-    return unsupported(
-        path,
-        f"safetensors quantised by {method!r}{of} (quantization_config; GPTQ and AWQ of 4 bits, FP8, MXFP4, "
-        "nf4 and compressed-tensors are read): take the model's unquantised safetensors, or a GGUF file; this",
+    return UnsupportedModel(
+        f"{path}: safetensors quantised by {method!r}{of} are not supported (quantization_config; GPTQ and AWQ "
+        "of 4 bits, FP8, MXFP4, nf4 and compressed-tensors are): take the model's unquantised safetensors, or "
+        "a GGUF file"
     )

@@ -1,4 +1,4 @@
-"""What sentence-transformers adds to a directory: how vectors are pooled, and the longest text."""
+"""What sentence-transformers adds to a directory: pooling, the longest text, changes of texts."""
 
 from __future__ import annotations
 
@@ -45,6 +45,25 @@ def pooling_of_directory(directory: Path) -> str:
     on = [key for key, value in fields.values.items() if key.startswith(_MODE) and value is True]
     chosen = [key.removeprefix(_MODE) for key in on] or [str(mode)]
     return _MODES.get(chosen[0], "other") if len(chosen) == 1 else "other"
+
+
+def changes_of_directory(directory: Path) -> list[str]:
+    """What sentence-transformers does to each text before its tokenizer, unasked, and nobody here.
+
+    Raises:
+        FileFormatError: a file is damaged.
+    """
+
+    def read(name: str) -> Fields:
+        path = directory / name
+        return read_json(path) if path.is_file() else Fields(path, {})
+
+    fields = read("config_sentence_transformers.json")
+    prompts = fields.get("prompts", None, dict) or {}
+    before = prompts.get(fields.get("default_prompt_name"))
+    lowered = read("sentence_bert_config.json").values.get("do_lower_case") is True
+    said = [f"puts {before!r:.200} before each text (default_prompt_name)"] if before else []
+    return said + ["makes each text lower-case (do_lower_case)"] * lowered
 
 
 def longest_of_directory(directory: Path) -> int:

@@ -7,6 +7,7 @@ config.json say which are special and how many logits the model has.
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +19,8 @@ from aleator.core.errors import FileFormatError, ModelNotFound, UnsupportedModel
 from aleator.models.files.fields import Fields, read_json
 from aleator.text.gguf_vocabulary import is_byte_token
 from aleator.text.special_tokens import SPACE, Pair, TokenAttribute, resolve
+
+log = logging.getLogger(__name__)
 
 MAX_TOKENS = 1 << 24
 _MAX_TEMPLATE = 1 << 20  # bytes
@@ -193,12 +196,15 @@ def _named(ids: Mapping[str, int], sources: tuple[Fields, ...]) -> dict[str, int
 
 
 def _id_list(source: Fields, key: str, n_tokens: int) -> list[int]:
+    """A configuration's ids of a special token, without those that no token has."""
     value = source.values.get(key)
     ids = value if isinstance(value, list) else [] if value is None else [value]
     for token in ids:
-        if type(token) is not int or not 0 <= token < n_tokens:
+        if type(token) is not int or token < 0:
             raise source.error(key, f"{key} has {token!r}; ids are 0 to {n_tokens - 1}")
-    return ids
+        if token >= n_tokens:
+            log.info("%s: no token has the id %d (%s)", source.path, token, key)
+    return [token for token in ids if token < n_tokens]
 
 
 def steps_of(file: Fields, key: str) -> Iterator[Fields]:

@@ -76,9 +76,12 @@ def metadata(directory: Path) -> tuple[dict[str, Any], list[int]] | None:
     for gguf, own in GGUF_SPECIALS.items():
         if own in named:
             made[f"{GGML}{gguf}_token_id"] = named[own]
-    for key in ("add_bos_token", "add_eos_token"):
-        if key in config:
-            made[GGML + key] = config.require(key, bool)
+    llama = config.get("tokenizer_class", "").startswith(
+        "Llama"
+    )  # whose ends are not unigram models' own
+    for key, usual in (("add_bos_token", True), ("add_eos_token", False)):
+        if key in config or llama:
+            made[GGML + key] = config.get(key, usual)
     template = chat_template(directory, config)
     return made | ({} if template is None else {"tokenizer.chat_template": template}), ends
 

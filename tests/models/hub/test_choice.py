@@ -45,12 +45,16 @@ def test_the_files_of_a_safetensors_model() -> None:
     files = ["README.md", "config.json", "model.safetensors", "onnx/model.onnx", "tokenizer.json"]
     assert safetensors_files(files) == ["config.json", "tokenizer.json", "model.safetensors"]
     index = "model.safetensors.index.json"
-    shards = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
-    found = safetensors_files(["config.json", "consolidated.safetensors", index, *shards])
-    assert found == ["config.json", index, *shards]
+    for prefix in ("model", "model.safetensors"):  # the second is Qwen3.5's
+        shards = [f"{prefix}-0000{i}-of-00002.safetensors" for i in (1, 2)]
+        found = safetensors_files(["config.json", "consolidated.safetensors", index, *shards])
+        assert found == ["config.json", index, *shards]
     assert safetensors_files(["config.json", "adapter_model.safetensors"]) == []
     assert safetensors_files(["config.json", index]) == []
-    modules = ["modules.json", "sentence_bert_config.json", "1_Pooling/config.json"]
+    modules = [
+        "chat_template.json", "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json",
+        "1_Pooling/config.json", "additional_chat_templates/tool_use.jinja",
+    ]  # fmt: skip
     files = ["config.json", "2_Normalize/config.json", "model.safetensors", *modules]
     assert safetensors_files(files) == ["config.json", *modules, "model.safetensors"]
     whole = ["config.json", index, "model.safetensors"]

@@ -10,8 +10,6 @@ from aleator.models.architecture import EXPERTS, HEAD_NORMS, TRANSFORMER, Archit
 from aleator.models.config import Fields, GGUFFile, ModelConfig
 from aleator.models.experts import in_gguf, in_json, sparse_layers
 
-HEAD_DIM = 128  # if config.json has none, as in transformers
-
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     config = gguf_config.transformer(gguf, architecture, experts=True)
@@ -22,9 +20,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json; either all layers have a window or none, as in transformers."""
     values = {key: value for key, value in fields.values.items() if key != "layer_types"}
     fields = Fields(fields.path, values | {"max_window_layers": 0})
-    config = json_config.full_attention(
-        fields, architecture, head_dim=HEAD_DIM, max_window_layers=0, experts=True
-    )
+    config = json_config.full_attention(fields, architecture, max_window_layers=0, experts=True)
     return in_json(
         config,
         fields,

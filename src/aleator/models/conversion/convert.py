@@ -58,7 +58,7 @@ class ConvertedDirectory(GGUFFile):
 
     Attributes:
         left_out: what GGUF cannot say about the model and llama.cpp does without, for warnings.
-        llama_cpp_lacks: for what llama.cpp does not load the file, for warnings.
+        llama_cpp_lacks: for what llama.cpp does not load the file, or gives other logits, for warnings.
         directory: the open directory.
     """
 

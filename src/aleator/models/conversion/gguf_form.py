@@ -37,6 +37,13 @@ _AS_WIDE = (
     "xverse",
 )  # fmt: skip
 """Those whose heads must together be as wide as the hidden state."""
+_BIASED_OUTPUT = (
+    "bert", "jina-bert-v2", "jina-bert-v3", "modern-bert", "nomic-bert",
+    "bloom", "ernie4_5", "ernie4_5-moe", "falcon-h1", "gpt-oss", "gpt2", "granite", "granitehybrid",
+    "granitemoe", "jais2", "llama", "minicpm", "mistral3", "mpt", "nemotron", "nemotron_h",
+    "nemotron_h_moe", "starcoder2",
+)  # fmt: skip
+"""Those that may have biases behind attention; all but Ernie's may have them in feed-forward parts."""
 _SCORES = {"softmax": 1, "sigmoid": 2, "chosen softmax": 3, "chosen sigmoid": 2}
 """Functions from a router's logits to weights -> ``expert_gating_func``."""
 
@@ -259,7 +266,7 @@ _BIASED = ("output_norm", "blk.0.attn_output", "blk.0.ffn_down", "cls", "cls.nor
 
 
 def llama_cpp_lacks(config: ModelConfig, names: Container[str]) -> list[str]:
-    """What llama.cpp lacks to load a model's file, which Aleator loads.
+    """What llama.cpp lacks to load a model's file, or to give its logits, which Aleator does.
 
     Args:
         config: the dimensions in the directory.
@@ -267,9 +274,30 @@ def llama_cpp_lacks(config: ModelConfig, names: Container[str]) -> list[str]:
     """
     name, n, latent = config.architecture, config.n_layers, config.latent
     wide = bool(config.n_heads) and config.n_heads[0] * config.head_dim != config.n_embd
+    grouped = any(
+        0 < keys < heads for heads, keys in zip(config.n_heads, config.n_kv_heads, strict=True)
+    )
+    biased = {
+        part: any(f"blk.{i}.{part}.bias" in names for i in range(n))
+        for part in ("attn_output", "ffn_down")
+    }
+    betas = (config.rope.beta_fast, config.rope.beta_slow)
     lite = n in (26, 27) or (n == 48 and config.n_vocab == 128256)  # as it tells DeepSeek-V2-Lite
     found = {
-        "biases behind attention": name == "internlm2" and "blk.0.attn_output.bias" in names,
+        "biases behind attention": biased["attn_output"] and name not in _BIASED_OUTPUT,
+        "biases in feed-forward parts": (
+            biased["ffn_down"] and (name not in _BIASED_OUTPUT or name.startswith("ernie"))
+        ),
+        "layers without biases": name == "starcoder2" and not biased["ffn_down"],
+        "norms of queries and keys with fewer than 64 layers": (
+            name == "command-r" and "blk.0.attn_q_norm.weight" in names and n < 64
+        ),
+        "fewer heads of keys than of queries": grouped and name in ("dots1", "olmoe"),
+        "scores and logits without a cap": name == "gemma2"
+        and not (config.attention_softcap and config.logit_softcap),
+        f"YaRN with beta_fast={betas[0]:g} and beta_slow={betas[1]:g} instead of 32 and 1": (
+            config.rope.scaling == "yarn" and betas != (32, 1) and name != "mistral3"
+        ),
         "biases": name == "modern-bert" and any(f"{each}.bias" in names for each in _BIASED),
         "a head that makes scores": name == "nomic-bert" and "cls.output.weight" in names,
         f"heads of {config.head_dim} channels, not hidden_size / num_attention_heads": (

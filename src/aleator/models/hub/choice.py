@@ -25,13 +25,15 @@ CONFIGURATION = (
     "vocab.json",
     "merges.txt",
     "chat_template.jinja",
+    "chat_template.json",
     "model.safetensors.index.json",
     "modules.json",
     "sentence_bert_config.json",
+    "config_sentence_transformers.json",
 )
 """Files beside the weights of a safetensors repository."""
-_POOLING = re.compile(r"[^/]*Pooling/config\.json")
-"""How sentence-transformers pools, in a folder that modules.json names."""
+_IN_FOLDERS = re.compile(r"[^/]*Pooling/config\.json|additional_chat_templates/[^/]+\.jinja")
+"""How sentence-transformers pools, in a folder that modules.json names; chat templates by name."""
 _SPLIT = re.compile(r"(.+)-(\d{5})-of-(\d{5})", re.IGNORECASE)
 _TYPE = re.compile(r"[-.]([A-Z0-9_]+)$", re.IGNORECASE)
 
@@ -92,12 +94,13 @@ def safetensors_files(files: Sequence[str]) -> list[str]:
     """The files of a safetensors model at the top of a repository; empty if it has no such model."""
     weights = [each for each in files if each.endswith(".safetensors") and "/" not in each]
     indexed = "model.safetensors.index.json" in files
-    shards = [each for each in weights if each.startswith("model-")] if indexed else []
+    numbered = "model-", "model.safetensors-"
+    shards = [each for each in weights if each.startswith(numbered)] if indexed else []
     chosen = shards or [each for each in weights if each == "model.safetensors"]
     if "config.json" not in files or not chosen:
         return []
-    pooling = [each for each in files if _POOLING.fullmatch(each)]
-    return [each for each in CONFIGURATION if each in files] + pooling + chosen
+    below = [each for each in files if _IN_FOLDERS.fullmatch(each)]
+    return [each for each in CONFIGURATION if each in files] + below + chosen
 
 
 def missing_parts(files: Sequence[str]) -> str:

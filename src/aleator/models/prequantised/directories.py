@@ -223,11 +223,13 @@ class Method:
 
 
 _OF_NF4 = ("absmax", "quant_map", "nested_absmax", "nested_quant_map")
-_OF_FP8 = ("weight_scale_inv", "weight_scale", "input_scale", "activation_scale")
+_OF_FP8 = ("weight_scale_inv", "weight_scale", "input_scale", "activation_scale", "output_scale")
 METHODS = {
     "gptq": Method({"qweight": ("I32",)}, ("qzeros", "scales", "g_idx"), _gptq),
     "awq": Method({"qweight": ("I32",)}, ("qzeros", "scales"), _awq),
-    "fp8": Method({"weight": ("F8_E4M3",)}, _OF_FP8, _fp8),
+    "fp8": Method(
+        {"weight": ("F8_E4M3",)}, _OF_FP8, _fp8, unused=(".kv_scale", *compressed_tensors.UNUSED)
+    ),
     "mxfp4": Method({"_blocks": ("U8",)}, ("_scales",), _mxfp4, matrix=""),
     "bitsandbytes": Method(
         {"weight": ("U8",)}, (*(f"weight.{each}" for each in _OF_NF4), _STATE), _nf4, beside=_STATE
@@ -243,7 +245,7 @@ METHODS = {
 """``quant_method`` of a config.json's ``quantization_config``."""
 _ALIKE = {"fbgemm_fp8": "fp8"}
 _ONLY: Mapping[str, Mapping[str, tuple[object, ...]]] = {
-    "gptq": {"bits": (4,), "checkpoint_format": ("gptq", "gptq_v2")},
+    "gptq": {"bits": (4,), "checkpoint_format": ("gptq", "gptq_v2"), "is_marlin_format": (False,)},
     "awq": {"bits": (4,), "w_bit": (4,), "version": ("gemm", "GEMM")},
     "fp8": {"fmt": ("e4m3",)},
     "bitsandbytes": {"load_in_8bit": (False,), "bnb_4bit_quant_type": ("nf4",)},
