@@ -3,12 +3,14 @@
     python benchmarks/bench_speculation.py -m MODEL.gguf [--model-draft SMALL.gguf|HEAD|bundled]
                                            [--pairs 12] [--tokens 200] [--repeat 1]
                                            [--prompts "a play" ...] [--temperatures 0 0.8]
+                                           [--kinds none ngram draft]
 
 Each pair makes the same request without and with guesses, in alternating order, so that the machine's load
 affects both alike.  A figure is the median of the pairs' ratios of tokens per second, after the prompt: above 1
 guesses save time.  The tokens of a pair are also compared.  With ``--repeat`` each pair is made several times,
 and the least of each side's times counts, which leaves out most of what a busy machine adds.  Prompts: one that
-repeats itself, one that does not, and plays; greedy, and at temperature 0.8, with a target of at least 0.97.
+repeats itself, one that does not, and plays (others are measured if named); greedy, and at temperature
+0.8, with a target of at least 0.97.
 The rows "none" compare requests without guesses with each other: their least shows how much the machine alone
 changes a pair.  The last line is a verdict over the medians; the exit status is 1 if one is below the target.
 """
@@ -35,6 +37,23 @@ PROMPTS = {
     "a crowd": "First Citizen:\nBefore we proceed any further, hear me speak.\n",
     "a scene": "Enter the KING and",
 }
+OTHERS = {
+    "witches": "First Witch:\nWhen shall we three meet again\n",
+    "Hamlet": "HAMLET:\nTo be, or not to be: that is the question:\n",
+    "a storm": "Boatswain:\nHeigh, my hearts! cheerly, cheerly, my hearts!\n",
+    "a court": "PORTIA:\nThe quality of mercy is not strain'd,\n",
+    "a jest": "BEATRICE:\nI had rather hear my dog bark at a crow than",
+    "a war": "Messenger:\nMy lord, the enemy is at the gates, and",
+    "a letter": "Dear Sir, I thank you for your letter of the third of May, and",
+    "a recipe": "Take two eggs, a cup of flour and some butter. First",
+    "news": "The government said on Tuesday that it would",
+    "a tale": "There was an old woman who lived in a small house by the",
+    "a song": "Sing, O my heart, of love and sorrow, and of",
+    "a sonnet": "Shall I compare thee to a summer's day?\nThou art",
+    "a list": "Things to buy: bread, milk,",
+    "a question": "Where is the king? I have not seen him since",
+}
+"""Prompts on which nothing was chosen."""
 
 
 def seconds(
@@ -58,11 +77,13 @@ def main() -> int:
     asked.add_argument("--pairs", type=int, default=12)
     asked.add_argument("--tokens", type=int, default=200)
     asked.add_argument("--repeat", type=int, default=1)
-    asked.add_argument("--prompts", nargs="+", choices=PROMPTS, default=[*PROMPTS])
+    texts = PROMPTS | OTHERS
+    asked.add_argument("--prompts", nargs="+", choices=texts, default=[*PROMPTS])
+    asked.add_argument("--kinds", nargs="+", default=["none", "ngram", "draft"])
     asked.add_argument("--temperatures", nargs="+", type=float, default=[0.0, 0.8])
     args = asked.parse_args()
     model = aleator.load(args.model, n_threads=args.threads, model_draft=args.model_draft)
-    kinds = ["none", "ngram"] + ["draft"] * (args.model_draft is not None)
+    kinds = [each for each in args.kinds if args.model_draft is not None or each != "draft"]
     report = Report("Guesses", machine("aleator"), f"    {command(__file__)}")
     report.table(
         "prompt",
@@ -76,7 +97,7 @@ def main() -> int:
     )
     medians: dict[str, float] = {}
     for name in args.prompts:
-        prompt = PROMPTS[name]
+        prompt = texts[name]
         for temperature in args.temperatures:
             for kind in kinds:
                 ratios, processors, right, guessed, steps, drawn = [], [], 0, 0, 0, 0

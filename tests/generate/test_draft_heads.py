@@ -15,7 +15,7 @@ from aleator.generate import Batch, draft_heads
 from aleator.generate.draft_heads import COUNTED, MOST_MISSED, RATES, HeadDrafts, HeadText
 from aleator.generate.speculative import Draft, Speculation
 from aleator.models import draft_head
-from aleator.models.draft_head import BUNDLED, BUNDLED_NEW, MOST_NEW, MTP
+from aleator.models.draft_head import BUNDLED, BUNDLED_GUESSES, BUNDLED_NEW, MOST_NEW, MTP
 from aleator.models.hub.bundled import bundled_head
 from aleator.samplers import Dist, Greedy, Penalties, SamplerChain
 from tests.generate.test_speculation import OPTIONS, REPEATING
@@ -190,7 +190,7 @@ def test_guesses_end_where_they_are_not_probable_enough(bundled: aleator.Languag
         text._right = [COUNTED * right] * len(RATES)
         text.add_hidden(0, context.hidden[:-1])
         found.append(len(guesses(text, [*tokens], 6, least)))
-    assert found == [6, 1, 0, 3]  # 0.8 ** 3 > 0.5 > 0.8 ** 4
+    assert found == [BUNDLED_GUESSES, 1, 0, 3]  # 0.8 ** 3 > 0.5 > 0.8 ** 4
 
 
 def test_rates_are_learnt_up_to_the_first_wrong_guess(bundled: aleator.LanguageModel) -> None:
@@ -327,7 +327,7 @@ def test_guesses_are_what_a_copy_of_the_chain_draws(
         assert [*text.chain.history] == before
         rows, copy = [*recorder.rows], text.chain.clone()
         assert [copy.sample(row) for row in rows] == made[-1]
-    assert len(made[0]) == 6
+    assert len(made[0]) == BUNDLED_GUESSES
     assert made[0] != made[1]
 
 

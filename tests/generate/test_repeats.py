@@ -13,10 +13,10 @@ from aleator.generate.prompt_lookup import PromptLookup, Repeats
 from aleator.generate.speculative import (
     ALLOWANCE,
     EXPECTED,
-    LONGEST_RETRY,
+    LONGEST_PAUSE,
     PAUSE,
-    RETRY,
     SHARE,
+    TRIED,
     Costs,
     Guesser,
     Line,
@@ -149,14 +149,29 @@ def test_an_empty_account_is_paid_its_share_once_a_step_and_rests() -> None:
     assert made.rests()
 
 
-def test_a_further_guess_is_worth_what_it_adds() -> None:
+def test_a_further_guess_is_worth_what_is_made_in_its_time() -> None:
     made, costs = Speculation(Head(), 8, 100), measured(0.1)
-    row = made.least_probability(1, costs)
-    assert row == pytest.approx(0.1, abs=0.02)
+    row, (_, speed) = costs.row(1), made._worth_of(1, costs)
+    assert speed == pytest.approx(1.75 / (1 + 2 * row))  # two guesses of probability 1/2
+    assert made.least_probability(1, costs) == pytest.approx(speed * row)
     made.observe(1, 9.0)  # the first call includes the prompt
     for n in [1, 3, 5, 8] * 5:
         made.observe(n, 0.4 + 0.1 * n)
-    assert made.least_probability(1, costs) == pytest.approx(row + 0.1)
+    slower = made._worth_of(1, costs)[1]
+    assert slower < speed
+    assert made.least_probability(1, costs) == pytest.approx(slower * (row + 0.1))
+
+
+def test_a_head_is_asked_for_as_many_as_it_guesses_at_once() -> None:
+    head = Head()
+    head.most = 3
+    made, costs = Speculation(head, 8, 100), measured()
+    assert made.n_guesses(9, 1, costs) == 3
+    assert made.n_guesses(2, 1, costs) == 2
+    assert made.repeated(LOOP, 9, 1, costs) == ()
+    made._account = 99.0
+    found = [len(made.repeated(LOOP[:end], 9, 1, costs)) for end in range(8, len(LOOP))]
+    assert max(found) == 3
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
@@ -252,21 +267,13 @@ def test_nothing_is_asked_for_a_while_where_nothing_pays() -> None:
     assert not made.rests()
     for _ in range(10):
         made.learn(1, 0)
-    account = made._account
-    assert not made.n_guesses(9, 1, costs)
-    paid = made._account
-    pause = made._pause
+    account, pause = made._account, made._pause
     assert pause > PAUSE
     assert [made.rests() for _ in range(pause + 1)] == [True] * pause + [False]
-    assert account > paid
-    assert made._account == pytest.approx(paid + pause * SHARE)
-    asked = 1 + pause
-    while not made.n_guesses(9, 1, costs) and asked < 2 * LONGEST_RETRY:
-        asked += 1
-        while made.rests():
-            asked += 1
-    assert made._retry > RETRY
-    assert made._retry <= asked <= made._retry + pause  # as many steps as without rests
+    assert made._account == pytest.approx(account + pause * SHARE)
+    assert 0 < made.n_guesses(9, 1, costs) <= TRIED
+    made.learn(TRIED, 0)
+    assert made._pause == min(2 * pause, LONGEST_PAUSE)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import aleator._native as _native
 from aleator.core.arrays import Floats
 from aleator.core.threads import pool as thread_pool
 from aleator.generate.speculative import Draft, Drafts, Guesser
-from aleator.models.draft_head import MOST_GUESSES, WINDOW, DraftHead
+from aleator.models.draft_head import WINDOW, DraftHead
 from aleator.samplers import SamplerChain
 
 MOST_MISSED = 8
@@ -34,6 +34,7 @@ class HeadDrafts(Drafts):
         self._head, self._n_texts, self._n_tokens = head, n_texts, n_tokens
         self._n_threads, self._process, self._turn = n_threads, os.getpid(), Lock()
         self.free, self.most_new = list(range(n_texts)), head.most_new
+        self.most_guesses = head.most_guesses
         self._made: _native.DraftHead | None = None  # by the first guess
 
     def model(self, chain: SamplerChain) -> HeadText:
@@ -59,7 +60,7 @@ class HeadDrafts(Drafts):
             model = draft.model
             if not isinstance(model, HeadText) or not (new := model.begin(draft.tokens)):
                 continue
-            most = min(draft.n, MOST_GUESSES - 1)
+            most = min(draft.n, self.most_guesses)
             given = model.place, model.sure, [*model.waiting], new, most, draft.least
             texts.append((*given, model.rates(), model.chain.in_native))
             going.append((draft, model, len(new)))
@@ -101,7 +102,7 @@ class HeadText(Guesser):
 
     def __init__(self, shared: HeadDrafts, chain: SamplerChain) -> None:
         super().__init__(shared)
-        self.chain = chain
+        self.chain, self.most = chain, shared.most_guesses
         self.place, self.sure = -1, 0
         self._end = 0  # the text's position after the last token that was shown
         self.waiting = deque[Floats]()

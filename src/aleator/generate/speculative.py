@@ -38,9 +38,10 @@ class Guesser:
 
     Attributes:
         stops: whether it knows how probable its guesses are, and stops at :attr:`Draft.least`.
+        most: how many tokens may be guessed at once.
     """
 
-    stops = False
+    stops, most = False, 2**16
 
     def __init__(self, shared: Drafts) -> None:
         self.shared = shared
@@ -221,9 +222,10 @@ class Speculation:
         n_tokens: int,
         experience: Experience | None = None,
     ) -> None:
-        self._drafter, self._n_max, self._n_tokens = drafter, n_max, n_tokens
+        self._drafter, self._n_tokens = drafter, n_tokens
         # Guesses for several texts at once; None: `asked` calls another drafter.
         self.model = drafter if isinstance(drafter, Guesser) else None
+        self._n_max = n_max if self.model is None else min(n_max, self.model.most)
         self._rate = HitRate(1.0, 2.0)
         self._draft_seconds = 0.0  # per token
         self._further = Line()  # seconds of the drafter, by the number of guesses
@@ -273,10 +275,8 @@ class Speculation:
         if not costs.is_measured(n_sequences):
             return 0  # measure a step without guesses first
         row = self._pay(n_sequences, costs)
-        n, _ = self._worth(self.likely, self._cost(n_sequences, costs), n_sequences)
-        if n and self.model is not None and self.model.stops:
-            n = self._n_max
-        n = min(room, n)
+        stops = self.model is not None and self.model.stops
+        n = min(room, self._n_max if stops else self._worth_of(n_sequences, costs)[0])
         if n <= 0:
             self._off += 1
             n = int(self._off >= self._retry and room >= 1)
@@ -301,8 +301,7 @@ class Speculation:
             return ()
         likely, row = self._repeats.likely, costs.row(n_sequences)
         n, value = self._worth(likely, row, n_sequences)
-        other = self._worth(self.likely, self._cost(n_sequences, costs), n_sequences)[1]
-        if n < 1 or value < other:
+        if n < 1 or value < self._worth_of(n_sequences, costs)[1]:
             return ()
         row = self._pay(n_sequences, costs)
         found = found[: max(0, min(n, room, int(self._account / row)))]
@@ -336,14 +335,19 @@ class Speculation:
         else:
             self._take_a_pause()
 
-    def _cost(self, n_sequences: int, costs: Costs) -> float:
-        """Cost of a guess and its row, relative to a step without guesses."""
-        return costs.row(n_sequences) + costs.steps(n_sequences, self._draft_seconds)
+    def _worth_of(self, n_sequences: int, costs: Costs) -> tuple[int, float]:
+        """See :meth:`_worth`, of the drafter's guesses."""
+        cost = costs.row(n_sequences) + costs.steps(n_sequences, self._draft_seconds)
+        return self._worth(self.likely, cost, n_sequences)
 
     def least_probability(self, n_sequences: int, costs: Costs) -> float:
-        """How probable a further guess must be to be worth itself and its row, in a step of ``n_sequences``."""
+        """How probable a further guess must be to be worth itself and its row, in a step of ``n_sequences``.
+
+        Their time is worth as many tokens as are made in it on average.
+        """
         further = costs.steps(n_sequences, self._further.slope)
-        return min(MOST_SURE, n_sequences * (costs.row(n_sequences) + further))
+        _, made = self._worth_of(n_sequences, costs)
+        return min(MOST_SURE, made * (costs.row(n_sequences) + further))
 
     def guesses(self, tokens: Sequence[int], n: int) -> list[int]:
         """Ask a drafter other than a draft model for at most ``n`` guesses after ``tokens``.

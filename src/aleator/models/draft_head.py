@@ -51,10 +51,10 @@ SMALLER = TENSOR_TYPES["Q8_0"]
 
 WINDOW, MOST_NEW, MOST_GUESSES = 1024, 1024, 64
 """How many tokens a head sees, is newly shown at once, and guesses at once."""
-BUNDLED_NEW = 32
-"""In place of :data:`MOST_NEW` for the bundled head, which guesses no better after more.
+BUNDLED_NEW, BUNDLED_GUESSES = 32, 5
+"""In place of the last two for the bundled head, which guesses no better after more tokens.
 
-Beside its small model they would cost more than guesses may lose.
+Beside its small model they would cost more than guesses may lose; rows of a step cost more from the seventh on.
 """
 CELLS = WINDOW + MOST_NEW + MOST_GUESSES
 """Of each text."""
@@ -67,7 +67,7 @@ class DraftHead:
         decoder: its layer, whose inputs are vectors.
         taps: the layers of the model whose inputs it is shown.
         parts: what it does around its layer; native code reads it by its names.
-        most_new: how many tokens it is newly shown at once.
+        most_new, most_guesses: how many tokens it is newly shown, and guesses, at once.
     """
 
     decoder: NativeDecoder
@@ -81,7 +81,7 @@ class DraftHead:
     state is what it gives, normed by ``follow_norm`` if there is one; its logits are of the tokens ``ids``.
     """
 
-    most_new = MOST_NEW
+    most_new, most_guesses = MOST_NEW, MOST_GUESSES - 1
 
     def __init__(self) -> None:
         self._spare: dict[tuple[int, int], _native.DraftHead] = {}
@@ -121,7 +121,7 @@ def open_head(name: str, target: Decoder) -> DraftHead | None:
         )
     head = MTPHead(target) if path is None else Eagle3Head(path, target)
     if name == BUNDLED:
-        head.most_new = BUNDLED_NEW
+        head.most_new, head.most_guesses = BUNDLED_NEW, BUNDLED_GUESSES
     target.tap(head.taps)
     return head
 
