@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delta_models import DELTAS, write_delta
+from delta_models import DELTAS
 from make_models import SPECS, write_model
 
 from aleator.generate import Context
@@ -99,7 +99,7 @@ def test_what_is_not_read_to_the_end_lets_others_read(tmp_path: Path) -> None:
 
 def test_joint_projections_of_a_delta_net_have_their_parts_inputs(tmp_path: Path) -> None:
     """They are copied apart when a file is opened; llama-imatrix names the file's tensors."""
-    weights = open_weights(write_delta(tmp_path / "m.gguf", DELTAS["qwen3next-joint"]))
+    weights = open_weights(write_model(tmp_path / "m.gguf", DELTAS["qwen3next-joint"]))
     sums = InputSums(weights)
     context = Context(build_decoder(weights), n_ctx=8, n_threads=1)
     assert list(sums.read(context, TEXT, 8, 2, None)) == [1, 2]

@@ -76,9 +76,8 @@ def metadata(directory: Path) -> tuple[dict[str, Any], list[int]] | None:
     for gguf, own in GGUF_SPECIALS.items():
         if own in named:
             made[f"{GGML}{gguf}_token_id"] = named[own]
-    llama = config.get("tokenizer_class", "").startswith(
-        "Llama"
-    )  # whose ends are not unigram models' own
+    # Llama's ends are not those of other unigram models.
+    llama = config.get("tokenizer_class", "").startswith("Llama")
     for key, usual in (("add_bos_token", True), ("add_eos_token", False)):
         if key in config or llama:
             made[GGML + key] = config.get(key, usual)
