@@ -75,7 +75,7 @@ constexpr int64_t padded(int64_t n) { return (n + 15) / 16 * 16; }
 // many take more, so that sums are stored and loaded again less often.
 constexpr int64_t few_rows = 32, many_rows = 128;
 // From so many queries on keys are read, widened and transposed once for all of them, and values in
-// blocks widened; with AVX-512 these always are.
+// blocks widened.
 constexpr int64_t many_scores = 9, many_mixed = 6;
 // Columns that one head takes before the next: of many queries as many as the first-level cache has
 // room for.

@@ -55,8 +55,9 @@ struct AskOnward {
     ask_onward(next + Read::bytes(i));
   }
 };
-// A part of these, as other tiles ask for the rest. Of float32 in each pass again: where the first
-// level misses much, a Zen 4 drops what is asked for meanwhile.
+// A part of these, as other tiles ask for the rest. Of a matrix of float32 in each pass again:
+// where the first level misses much, a Zen 4 drops what is asked for meanwhile.
+template <bool in_each_pass>
 struct AskShare {
   const uint8_t* next;
   int64_t along;  // bytes a step
@@ -71,10 +72,11 @@ struct AskShare {
 // What a tile of `count` of the tokens, from token t on, asks for of n elements of each of the rows
 // that begin at `next`.
 template <class Read, int step>
-static inline AskShare share_of(const uint8_t* next, int64_t n, int64_t t, int64_t count,
-                                int64_t tokens) {
-  return {next + tile_rows * Read::bytes(n) * t / tokens,
-          tile_rows * Read::bytes(64) * step / 64 * count / tokens + 1};
+static inline auto share_of(const uint8_t* next, int64_t n, int64_t t, int64_t count,
+                            int64_t tokens) {
+  return AskShare<Read::type == Stored::f32>{
+      next + tile_rows * Read::bytes(n) * t / tokens,
+      tile_rows * Read::bytes(64) * step / 64 * count / tokens + 1};
 }
 
 // Adds n elements of R rows of W times T rows of x to `from`, or to zeros.
@@ -137,7 +139,7 @@ static inline __attribute__((always_inline)) void add_tile(const uint8_t* w, int
                [&](const float* p) { return load16(p + i + j); });
       }
     } else {
-      const bool again = Read::type == Stored::f32 && std::is_same_v<Ask, AskShare>;
+      constexpr bool again = std::is_same_v<Ask, AskShare<true>>;
       Ask own_asks = asks;
       for (; i + 16 <= n; i += 16) {
         if ((part == 0 || again) && i % Read::step == 0) own_asks.template ask<Read, R, T>(i);
