@@ -53,12 +53,10 @@ class Harmony(Family):
                     reader.read_until(self.END, self.CALL, self.RETURN, self.AGAIN)
                 )
                 continue
-            final = (
-                recipient is None or f"{self.CHANNEL}final" in header
-            )  # or for a tool that is not here
-            kind: Kind = (
-                "content" if final and f"{self.CHANNEL}analysis" not in header else "reasoning"
-            )
+            # What is for a tool that is not here is no answer.
+            answers = recipient is None or f"{self.CHANNEL}final" in header
+            thinks = f"{self.CHANNEL}analysis" in header
+            kind: Kind = "content" if answers and not thinks else "reasoning"
             yield from read_kind(kind, reader, self.END, self.CALL, self.RETURN, self.AGAIN)
 
     def call(self, function: Function) -> list[Part]:
