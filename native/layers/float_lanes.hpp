@@ -88,6 +88,7 @@ constexpr int64_t lane_rows = 32, lane_tokens = 24;  // whose sums stay near
 constexpr int lane_tile = 6;                         // tokens
 constexpr int64_t lane_bytes_near = 12 << 10;        // of a lane's rows that stay near
 constexpr int64_t lane_sums = lane_rows * lane_tokens;
+constexpr int64_t most_x = 8 << 20;  // bytes of x that no pass needs to ask for
 
 struct LanePass {
   const uint8_t* w;
@@ -97,9 +98,11 @@ struct LanePass {
   bool begins;
   int added;  // of those that wait
   const uint8_t *ask, *ask_end;
+  const float* soon;  // x of half of the next tile's tokens
 };
-// One lane of sixteen rows times T tokens.
-template <class Read, int T>
+// One lane of sixteen rows times T tokens. Where x is `far` it is asked for a tile ahead, half of
+// it in each of the tile's two passes.
+template <class Read, int T, bool far>
 [[gnu::noinline]] static void lane_pass(const LanePass& of) {
   vf sums[T][2];
   const auto each_sum = [&](auto&& f) __attribute__((always_inline)) {
@@ -114,16 +117,27 @@ template <class Read, int T>
   const int64_t stride = of.x_stride;
   const float *x = of.x, *x3 = x + 3 * stride;
   const uint8_t* w = of.w;
-  for (int64_t step = 0; step < of.steps; step++, w += Read::bytes(16), x++, x3++) {
-    const vf low = loaded_once(Read::vector(w, 0)), high = loaded_once(Read::vector(w, 8));
+  const auto steps = [&](int64_t n) __attribute__((always_inline)) {
+    for (int64_t step = 0; step < n; step++, w += Read::bytes(16), x++, x3++) {
+      const vf low = loaded_once(Read::vector(w, 0)), high = loaded_once(Read::vector(w, 8));
 #pragma GCC unroll 8
-    for (int t = 0; t < T; t++) {
-      const float* const own = t < 3    ? x + t * stride
-                               : t == 4 ? x + 4 * stride
-                                        : x3 + (t - 3) * stride;
-      const vf each = loaded_once(splat(*own));
-      sums[t][0] = fused(low, each, sums[t][0]), sums[t][1] = fused(high, each, sums[t][1]);
+      for (int t = 0; t < T; t++) {
+        const float* const own = t < 3    ? x + t * stride
+                                 : t == 4 ? x + 4 * stride
+                                          : x3 + (t - 3) * stride;
+        const vf each = loaded_once(splat(*own));
+        sums[t][0] = fused(low, each, sums[t][0]), sums[t][1] = fused(high, each, sums[t][1]);
+      }
     }
+  };
+  if constexpr (far) {
+    const float* soon = of.soon;
+    for (int64_t left = of.steps; left > 0; left -= 16, soon += 16) {
+      for (int t = 0; t < lane_tile / 2; t++) __builtin_prefetch(soon + t * stride, 0, 3);
+      steps(std::min<int64_t>(left, 16));
+    }
+  } else {
+    steps(of.steps);
   }
   float* to = of.sums;
   for (int i = 0; i < of.added; i++) {
@@ -143,6 +157,7 @@ template <class Read>
   const int64_t chunks = (steps + steps_near - 1) / steps_near;
   const int64_t tiles = (in.tokens + lane_tile - 1) / lane_tile;
   const int64_t groups = (in.tokens + lane_tokens - 1) / lane_tokens;
+  const bool far = 4 * in.tokens * in.lanes.stride > most_x;
   room.resize(size_t(5 * lane_sums + lane_rows * apart / 4));
   float* const sums = room.data();
   uint8_t* const turned = reinterpret_cast<uint8_t*>(sums + 5 * lane_sums);
@@ -168,8 +183,9 @@ template <class Read>
             const int64_t t = token(tile), count = token(tile + 1) - t;
             for (int64_t r = 0; r < rows; r += 16) {
               const int64_t until = end_tile < tiles ? 0 : std::min(asked + share, bytes);
+              const float* const x = in.lanes.floats + t * in.lanes.stride + lane * x_apart + begin;
               const LanePass pass{turned + (r + lane) * apart + size * begin,
-                                  in.lanes.floats + t * in.lanes.stride + lane * x_apart + begin,
+                                  x,
                                   in.lanes.stride,
                                   n,
                                   sums + std::popcount(unsigned(lane)) * lane_sums +
@@ -177,9 +193,14 @@ template <class Read>
                                   begin == 0,
                                   begin + n == steps ? std::countr_one(unsigned(lane)) : 0,
                                   next + asked,
-                                  next + until};
+                                  next + until,
+                                  x + (count + r / 16 * lane_tile / 2) * in.lanes.stride};
               asked = until;
-              with_count<lane_tile>(count, [&](auto T) { lane_pass<Read, T()>(pass); });
+              with_count<lane_tile>(count, [&](auto T) {
+                if constexpr (Read::type == Stored::f16)
+                  if (far) return lane_pass<Read, T(), true>(pass);
+                lane_pass<Read, T(), false>(pass);
+              });
             }
           }
         }

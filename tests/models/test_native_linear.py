@@ -89,6 +89,15 @@ def test_products_are_the_reference_for_any_tokens_and_threads(kind: str, out: i
         assert equal(product(matrix, x[:tokens], 1 + tokens % 4), expected[:tokens]), tokens
 
 
+@pytest.mark.parametrize("kind", TYPES)
+def test_products_do_not_depend_on_whether_caches_hold_x(kind: str) -> None:
+    matrix, _, _ = make(kind, 35, 5003)
+    x = np.random.default_rng(2).standard_normal((450, 5003)).astype(np.float32)  # 8.6 MiB
+    assert equal(
+        product(matrix, x), np.concatenate([product(matrix, x[:200]), product(matrix, x[200:])])
+    )
+
+
 @pytest.mark.parametrize("n", [1, 16, 17, 50])
 @pytest.mark.parametrize("kind", TYPES)
 def test_products_of_special_numbers_are_the_reference(kind: str, n: int) -> None:
