@@ -101,7 +101,7 @@ class TritonAttention(TorchOps):
         store(rows.values.parts[how.layer], index, v)
 
     def attend(self, q: Tensor, how: Attending, batch: Pass) -> Tensor:
-        return attend(q, *_visible(how, triton_pass(batch)))
+        return attend(q, *visible(how, triton_pass(batch)))
 
     def attend_compressed(
         self,
@@ -123,7 +123,7 @@ class TritonAttention(TorchOps):
         cells = given.cell_ids[how.windowed]
         work = finishing([whole], angles, cells, False, scales, apart=True)
         own = OwnHeads(q[0], stacks[0], work, stacks[1])
-        return attend(whole.x, *_visible(how, given), own=own)
+        return attend(whole.x, *visible(how, given), own=own)
 
     def each_head(self, matrices: Sequence[Linear]) -> EachHead:
         listed = [each.parts for each in matrices if isinstance(each, TritonLinear)]
@@ -177,7 +177,7 @@ def _with_room(x: Tensor, n: int, rotates: bool) -> Heads:
     return Heads(whole, None, rotates, None, (x,), skipped=n)
 
 
-def _visible(how: Attending, given: TritonPass) -> tuple[Any, ...]:
+def visible(how: Attending, given: TritonPass) -> tuple[Any, ...]:
     """What attention takes besides queries, which may be changed."""
     windowed, rows, angles = how.windowed, given.stored(how.windowed).rows, None
     if how.rotary is not None:

@@ -23,6 +23,12 @@ STRIDE = "i32, a multiple of 16"
 CONVOLUTION = *["*fp32"] * 2, None, *["*fp32"] * 2, ("*i64",) * 5, None, STRIDE, "i32"
 
 
+def scan_types(biased: bool = True, normed: bool = False) -> tuple[Any, ...]:
+    """The types of a scan's arguments."""
+    bias, norms = "*fp32" if biased else None, ("*fp32", "fp32") if normed else None
+    return *["*fp32"] * 7, bias, norms, "*fp32", "*fp32", ("*i64",) * 5, *["i32"] * 7, "fp32"
+
+
 def check(
     function: Any, capability: int, types: dict[str, Any], fixed: dict[str, Any], **options: Any
 ) -> None:

@@ -63,7 +63,7 @@ class Launches(TorchDispatchMode):  # type: ignore[no-untyped-call]
         ("gemma4", "Q4_0", "f16", 6),
         ("gemma4-layer-embeddings", "Q4_0", "f16", 8),
         ("gemma4-experts", "Q8_0", "f16", 8),
-        ("falcon-h1", "Q8_0", "f16", 7),
+        ("falcon-h1", "Q8_0", "f16", 6),
         ("olmoe", "Q8_0", "f16", 7),
         ("qwen35", "Q8_0", "f16", 6),
         ("qwen35moe", "Q4_0", "f16", 7),

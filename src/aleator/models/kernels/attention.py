@@ -14,10 +14,11 @@ import triton
 
 from aleator.models.kernels import attention_kernels as kernels
 from aleator.models.kernels.cells import Side, gathered
-from aleator.models.kernels.floats import EXACT, sized
+from aleator.models.kernels.floats import EXACT, Work, sized
 from aleator.models.kernels.own_heads import WARPS, OwnHeads
 from aleator.models.kernels.rotation import RotationAngles, hadamard, hadamard_scale, rotate
 from aleator.models.kernels.seen import SeenTensors
+from aleator.models.kernels.works import launch
 
 FEW, SHORT = 16, 1024
 """Up to this many tokens, and cells that one sees, attention is one launch: each program has little work."""
@@ -51,6 +52,7 @@ def attend(
     spare: bool = False,
     *,
     own: OwnHeads | None = None,
+    beside: Work | None = None,
 ) -> torch.Tensor:
     """See :func:`aleator.models.layers.attention.attend`; ``seen`` has the cells and the positions.
 
@@ -59,11 +61,13 @@ def attend(
     are for ``-seen.deltas``, or with raw keys for all positions from 0, with magnitude 1.  ``room``, float32,
     is working memory; with more of it, more tokens are computed at once.  ``spare``: ``q`` may be changed.
     ``own``: what makes ``q``, and what is made of each head's result, where :func:`programs_suffice`.
+    ``beside``: a scan that is done too.
     """
     t, heads, dim = q.shape
     group = heads // keys.heads
     out = torch.empty(t, heads, values.dim, device=q.device)
     if t == 0:
+        launch(beside)
         return out.flatten(1)
     if q.stride()[1:] != (dim, 1):
         q = q.contiguous()
@@ -116,7 +120,11 @@ def attend(
         index = seen.rows if variants > 1 else cells
         if once:
             made, more = (out, {}) if own is None else own.given()
-            kernels.attend[pairs, 1, groups if own is None else heads](
+            z, further = groups if own is None else heads, 0
+            if beside is not None:
+                further = triton.cdiv(beside.programs, pairs * z)
+                more |= {"beside": (beside.arguments, beside.count), "SCAN": beside.shape}
+            kernels.attend[pairs, 1 + further, z](
                 q, q.stride(0), keys.data, keys.halves, values.data, values.halves, out, room, tops,
                 seen.tokens, seen.cells, cells, index, seen.positions, slopes, sinks, *shared,
                 *keys.strides, *values.strides, scale, softcap, **scored, VALUES=values.dim,
@@ -125,6 +133,7 @@ def attend(
                 num_warps=4 if own is None else WARPS, maxnreg=255, **EXACT,
             )  # fmt: skip
             return made.view(t, -1)
+        launch(beside if begin == 0 else None)
         kernels.score[pairs * blocks, 1, groups](
             q, q.stride(0), keys.data, keys.halves, room, tops, seen.tokens, cells, index, seen.positions,
             slopes, *shared, *keys.strides, scale, softcap, **scored, num_warps=4, **EXACT,

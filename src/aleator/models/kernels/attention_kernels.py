@@ -8,6 +8,7 @@ import triton.language as tl
 from aleator.models.kernels.cells import meant, taken, widened
 from aleator.models.kernels.floats import exponential, softened, tree
 from aleator.models.kernels.own_heads import own_queries, own_values
+from aleator.models.kernels.recurrent import scanned
 from aleator.models.kernels.rotation import hadamard_heads
 
 _LOWEST = tl.constexpr(float("-inf"))
@@ -229,12 +230,20 @@ def attend(
     VALUE_KIND: tl.constexpr, VALUE_BYTES: tl.constexpr, CHANNELS: tl.constexpr, HADAMARD_Q: tl.constexpr,
     HADAMARD_OUT: tl.constexpr, own=None, MATRICES: tl.constexpr = None, TILES: tl.constexpr = None,
     NATIVE: tl.constexpr = False, FORMS: tl.constexpr = None, SHAPE: tl.constexpr = None,
+    beside=None, SCAN: tl.constexpr = None,
 ):  # fmt: skip
     """Scores, weights and values of some pairs, one after the other.
 
     ``HADAMARD_Q`` and ``HADAMARD_OUT`` rotate queries and outputs: block, its logarithm and factor; block 0:
     they do not rotate.  ``own`` and what follows: see :class:`~aleator.models.kernels.own_heads.OwnHeads`.
+    ``beside`` and SCAN are of a scan, by programs whose second number is not 0.
     """
+    if beside is not None:
+        if tl.program_id(1) > 0:
+            further = (tl.program_id(1) - 1) * tl.num_programs(0) + tl.program_id(0)
+            further = further * tl.num_programs(2) + tl.program_id(2)
+            scanned(beside[0], beside[1], further, SCAN)
+            return
     if own is not None:
         head_ = tl.program_id(2)
         number = tl.program_id(0) * GROUP + head_
