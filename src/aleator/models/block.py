@@ -146,6 +146,8 @@ class Block:
         if self.latent is not None and self.latent.matrices is not None:
             given = of.queries, self.latent.matrices, how, batch, of.x
             return ops.attend_compressed(*given) if wanted else None, None
+        if self.latent is not None and wanted:
+            return ops.finish_and_attend(*heads, how, batch), None
         q = ops.finish(*heads, how, batch)
         return ops.attend(q, how, batch) if wanted else None, None
 

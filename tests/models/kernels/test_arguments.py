@@ -210,8 +210,8 @@ def test_launches_of_attention(launched: list[str]) -> None:
     rest = heads.Heads(whole, None, True, None, (x[..., 128:],), skipped=512)
     by = rotation.RotationAngles(of(3, 32, 2), 512, True)
     finish = heads.finishing([rest], by, of(3, dtype=torch.int64), apart=True)
-    own = own_heads.OwnHeads(x[..., :128], up, finish, down)
-    attention.attend(whole, latent, side("f16", 1, 512), seen(40, 3), 0.1, own=own)
+    own = own_heads.OwnHeads(x[..., :128], up, down)
+    attention.attend(whole, latent, side("f16", 1, 512), seen(40, 3), 0.1, finish=finish, own=own)
     many = seen(1000, 3)
     many.longest = 1 << 22
     attention.attend(of(3, 4, 64), side("f16", 1, 64), side("f16", 1, 64), many, 1.0)

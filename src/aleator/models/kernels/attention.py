@@ -51,6 +51,7 @@ def attend(
     room: torch.Tensor | None = None,
     spare: bool = False,
     *,
+    finish: Work | None = None,
     own: OwnHeads | None = None,
     beside: Work | None = None,
 ) -> torch.Tensor:
@@ -60,7 +61,8 @@ def attend(
     ``slopes``, float32 [H], are ALiBi's.  ``angles`` rotate by positions (None: nothing rotates); their rows
     are for ``-seen.deltas``, or with raw keys for all positions from 0, with magnitude 1.  ``room``, float32,
     is working memory; with more of it, more tokens are computed at once.  ``spare``: ``q`` may be changed.
-    ``own``: what makes ``q``, and what is made of each head's result, where :func:`programs_suffice`.
+    ``finish``: queries that are finished first, ``apart``, and keys and values that only their own token and
+    head sees; ``own``: what makes ``q`` before, and what is made of each head's result; where :func:`joins`.
     ``beside``: a scan that is done too.
     """
     t, heads, dim = q.shape
@@ -104,7 +106,7 @@ def attend(
     if not at_once:
         raise ValueError(f"room for scores must hold {size} floats")
     b = _blocks(at_once * keys.heads, padded, values.dim, variants > 1, once, most)
-    if own is not None:
+    if finish is not None:
         b = b._replace(pairs=1, group=1, cells=64)
     blocks, groups = triton.cdiv(seen.longest, b.cells), padded // b.group
     tops = torch.empty(at_once * keys.heads * padded * blocks, device=q.device)
@@ -120,7 +122,9 @@ def attend(
         index = seen.rows if variants > 1 else cells
         if once:
             made, more = (out, {}) if own is None else own.given()
-            z, further = groups if own is None else heads, 0
+            z, further = groups if finish is None else group, 0
+            if finish is not None:
+                more |= {"finish": finish.arguments, "FORMS": finish.forms, "SHAPE": finish.shape}
             if beside is not None:
                 further = triton.cdiv(beside.programs, pairs * z)
                 more |= {"beside": (beside.arguments, beside.count), "SCAN": beside.shape}
@@ -146,13 +150,10 @@ def attend(
     return hadamard(out, values.rotation).view(t, -1)
 
 
-def programs_suffice(
-    tokens: int, heads: int, seen: SeenTensors, angles: RotationAngles | None
-) -> bool:
-    """Whether every head of the tokens has a program in the one launch of attention."""
+def joins(tokens: int, seen: SeenTensors, angles: RotationAngles | None) -> bool:
+    """Whether attention is one launch, whose programs can finish their heads first."""
     moved = angles is not None and (seen.raw or seen.n_rotations > 1)
-    few = tokens <= FEW and seen.longest <= SHORT
-    return few and not moved and 0 < tokens * heads <= ALONE
+    return 0 < tokens <= FEW and seen.longest <= SHORT and not moved
 
 
 def _hadamard_of(block: int) -> tuple[int, int, float]:
