@@ -81,7 +81,7 @@ def test_mixtures_are_few_launches(name: str, tmp_path: Path) -> None:
     ("name", "most"),
     [
         ("deepseek2", 7),
-        ("minicpm3", 7),
+        ("minicpm3", 6),
         ("mamba2", 6),
         ("qwen3next", 8),
         ("mpt", 6),

@@ -110,22 +110,12 @@ class Block:
 
     def __call__(self, x: Activations, batch: Pass, rows: torch.Tensor | None) -> Activations:
         """Compute a micro-batch, see :class:`Layer`; stores all T keys and values."""
-        x, queries, k, v, gate, projected = self._heads(x, batch)
-        compressed = None if self.latent is None else self.latent.matrices
-        q, scanned = queries[0], None
-        if self.beside is not None and projected is not None:
-            z, values, steps = self.beside.split(projected)
-            of = (queries, k, v), self.attending, batch, values, self.beside.parts
-            q, values = self.ops.finish_and_convolve(*of)
-            scanned = self.beside.scanned(z, values, steps, batch)
-        elif compressed is None:
-            q = self.ops.finish(queries, k, v, self.attending, batch)
-        if rows is not None and len(rows) == 0:
+        of = self._heads(x, batch)
+        x, gate = of.x, of.gate
+        attended, scanned = self._attended(of, batch, rows is None or len(rows) > 0)
+        if attended is None:
             return x[:0]
-        if compressed is None:
-            attended = self.ops.attend(q, self.attending, batch).to(x)
-        else:
-            attended = self.ops.attend_compressed(queries, compressed, self.attending, batch, x)
+        attended = attended.to(x)
         if rows is not None:
             x, attended = x.index_select(0, rows), attended.index_select(0, rows)
         gated: Norm = as_it_is
@@ -139,6 +129,27 @@ class Block:
             return made
         own = own if rows is None else own.index_select(0, rows)
         return self.embeddings(made, own, self.parts.output_scale)
+
+    def _attended(
+        self, of: Heads, batch: Pass, wanted: bool
+    ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        """The results of attention and of the state space beside it; not ``wanted``: they only keep."""
+        heads, ops, how = (of.queries, of.keys, of.values), self.ops, self.attending
+        if self.beside is not None and of.projected is not None:
+            z, values, steps = self.beside.split(of.projected)
+            parts = self.beside.parts
+            q, values = ops.finish_and_convolve(heads, how, batch, values, parts)
+            scanned = self.beside.scanned(z, values, steps)
+            if wanted:
+                return ops.attend_and_scan(q, how, batch, scanned, parts)
+            return None, ops.scan(scanned, parts, batch)
+        if self.latent is not None and self.latent.matrices is not None:
+            given = of.queries, self.latent.matrices, how, batch, of.x
+            return ops.attend_compressed(*given) if wanted else None, None
+        if self.latent is not None and wanted:
+            return ops.finish_and_attend(*heads, how, batch), None
+        q = ops.finish(*heads, how, batch)
+        return ops.attend(q, how, batch) if wanted else None, None
 
     def _added(
         self, x: torch.Tensor, attended: torch.Tensor, gated: Norm, scanned: torch.Tensor | None

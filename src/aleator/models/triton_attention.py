@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aleator.models.kernels.attention import attend, programs_suffice
+from aleator.models.kernels.attention import ALONE, attend, joins
 from aleator.models.kernels.cells import side, store
 from aleator.models.kernels.floats import Work
 from aleator.models.kernels.fused import product_of_few
@@ -101,7 +101,24 @@ class TritonAttention(TorchOps):
         store(rows.values.parts[how.layer], index, v)
 
     def attend(self, q: Tensor, how: Attending, batch: Pass) -> Tensor:
-        return attend(q, *_visible(how, triton_pass(batch)))
+        return attend(q, *visible(how, triton_pass(batch)))
+
+    def finish_and_attend(
+        self,
+        q: Sequence[Tensor],
+        k: Sequence[Tensor],
+        v: Sequence[Tensor],
+        how: Attending,
+        batch: Pass,
+    ) -> Tensor:
+        """See :class:`TorchOps`; takes one launch of few cells, if no token sees another new one's."""
+        given = triton_pass(batch)
+        if not given.apart or _by_pytorch(given, how) or not _joins(len(q[0]), how, given):
+            return super().finish_and_attend(q, k, v, how, batch)
+        norm, rotates = row_norm(how.norms[0]), how.rotary is not None
+        queries = heads_of(q, norm, rotates, None, together=how.norm_together)
+        finish = _apart([queries, *_stored(k, v, how, given)], how, batch)
+        return attend(queries.x, *visible(how, given), finish=finish)
 
     def attend_compressed(
         self,
@@ -114,16 +131,11 @@ class TritonAttention(TorchOps):
         """See :class:`TorchOps`; takes one launch where each head of few tokens has a program of its own."""
         given, stacks = triton_pass(batch), alone_stacks(matrices)
         t, heads = q[0].shape[:2]
-        back = None if how.rotary is None else given.angles_back[how.windowed]
-        if not stacks or not programs_suffice(t, heads, given.seen[how.windowed], back):
+        if not stacks or t * heads > ALONE or not _joins(t, how, given):
             return super().attend_compressed(q, matrices, how, batch, like)
         whole = _with_room(q[1], stacks[0].n_out, how.rotary is not None)
-        angles = None if how.rotary is None else given.rotation_angles[how.rotary]
-        scales = batch.query_scales if how.grows else None
-        cells = given.cell_ids[how.windowed]
-        work = finishing([whole], angles, cells, False, scales, apart=True)
-        own = OwnHeads(q[0], stacks[0], work, stacks[1])
-        return attend(whole.x, *_visible(how, given), own=own)
+        finish, own = _apart([whole], how, batch), OwnHeads(q[0], *stacks)
+        return attend(whole.x, *visible(how, given), finish=finish, own=own)
 
     def each_head(self, matrices: Sequence[Linear]) -> EachHead:
         listed = [each.parts for each in matrices if isinstance(each, TritonLinear)]
@@ -177,7 +189,21 @@ def _with_room(x: Tensor, n: int, rotates: bool) -> Heads:
     return Heads(whole, None, rotates, None, (x,), skipped=n)
 
 
-def _visible(how: Attending, given: TritonPass) -> tuple[Any, ...]:
+def _joins(t: int, how: Attending, given: TritonPass) -> bool:
+    """Whether programs of attention of ``t`` tokens can finish their heads first."""
+    back = None if how.rotary is None else given.angles_back[how.windowed]
+    return joins(t, given.seen[how.windowed], back)
+
+
+def _apart(groups: list[Heads], how: Attending, batch: Pass) -> Work:
+    """Heads that programs of attention finish first."""
+    given = triton_pass(batch)
+    angles = None if how.rotary is None else given.rotation_angles[how.rotary]
+    scales, cells = batch.query_scales if how.grows else None, given.cell_ids[how.windowed]
+    return finishing(groups, angles, cells, how.norm_last, scales, apart=True)
+
+
+def visible(how: Attending, given: TritonPass) -> tuple[Any, ...]:
     """What attention takes besides queries, which may be changed."""
     windowed, rows, angles = how.windowed, given.stored(how.windowed).rows, None
     if how.rotary is not None:

@@ -12,9 +12,10 @@ import torch
 from aleator.cache.pools.hybrid import HybridBatch, parts_of
 from aleator.cache.pools.recurrent_rows import RecurrentBatch
 from aleator.cache.rows.batch import MicroBatch
+from aleator.models.kernels.product import FEW
 from aleator.models.kernels.rotation import RotationAngles
 from aleator.models.kernels.runs import Runs, numbers_of
-from aleator.models.kernels.seen import SeenTensors, visible_cells
+from aleator.models.kernels.seen import SeenTensors, apart, visible_cells
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.rotary import Rotary
 from aleator.models.step import Draw, Inputs
@@ -79,6 +80,7 @@ class Shape(NamedTuple):
     rotations: tuple[int, ...]
     runs: int  # of layers that keep a state
     outputs: int  # tokens whose logits are computed; -1: all
+    apart: bool = False  # see :class:`TritonPass`
 
 
 class TritonPass(Pass):
@@ -91,6 +93,8 @@ class TritonPass(Pass):
     # Angles that rotate queries back by how far keys lag behind their cells, or of raw keys to their positions
     angles_back: dict[bool, RotationAngles | None]
     runs: Runs  # runs of layers that keep a state
+    # Of heads with keys expanded from a latent vector, and few tokens: no token sees another one's new cell
+    apart: bool
 
     def stored(self, windowed: bool) -> MicroBatch:
         """The cells of one kind of layers, on the host."""
@@ -140,7 +144,10 @@ class StepInputs:
         rotations = tuple(map(self._rotations, self._kinds))
         n, vectors = len(inputs), inputs.ndim == 2
         n_outputs = -1 if self._outputs is None else len(outputs)
-        self.shape = Shape(n, vectors, longest, listed, rotations, runs, n_outputs)
+        latent = decoder.config.latent
+        asked = latent is not None and not latent.compressed and n <= FEW
+        alone = asked and all(map(apart, self._kinds.values()))
+        self.shape = Shape(n, vectors, longest, listed, rotations, runs, n_outputs, alone)
         self.bucket: Shape | None = None
         if not self._fixed:
             return
@@ -148,11 +155,11 @@ class StepInputs:
         padded = n_outputs if self._outputs is None else _power(n_outputs)
         if n <= ROWS[-1]:
             n = next(rows for rows in ROWS if rows >= n)
-            self.bucket = Shape(n, *rooms, n if runs else 0, padded)
+            self.bucket = Shape(n, *rooms, n if runs else 0, padded, alone)
         elif 0 <= n_outputs <= ROWS[-1]:  # logits of more take much memory
             size = next((size for size in CHUNKS if size >= n), 0)
             if 4 * n >= 3 * size > 0:
-                self.bucket = Shape(size, *rooms, _power(runs), padded)
+                self.bucket = Shape(size, *rooms, _power(runs), padded, alone)
 
     @property
     def _fixed(self) -> bool:
@@ -203,7 +210,7 @@ class StepInputs:
         made.rotation_angles = {
             rotary: _angles(rotary, on["angles", rotary]) for rotary in self._rotaries.values()
         }
-        made.cell_ids, made.seen, made.angles_back = {}, {}, {}
+        made.cell_ids, made.seen, made.angles_back, made.apart = {}, {}, {}, shape.apart
         kinds = zip(self._visible.items(), shape.longest, shape.rotations, strict=True)
         for (windowed, seen), longest, rotations in kinds:
             made.cell_ids[windowed] = on["cells", windowed]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from aleator.cache.storage.tensors import as_tensor
 from aleator.models.kernels import norms, recurrent, recurrent_parts, routing
+from aleator.models.kernels.attention import attend
 from aleator.models.kernels.floats import Work
 from aleator.models.kernels.fused import Operand, product_of_few
 from aleator.models.kernels.mixture import mixed_products
@@ -35,7 +36,12 @@ from aleator.models.layers.operands import (
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.recurrent_parts import HeadSpace
 from aleator.models.layers.scans import Deltas, Scanned
-from aleator.models.triton_attention import TritonAttention, joined_products, triton_pass
+from aleator.models.triton_attention import (
+    TritonAttention,
+    joined_products,
+    triton_pass,
+    visible,
+)
 from aleator.models.triton_stacks import Stacked, TritonLinear
 from aleator.models.triton_sums import alone, part_norms, row_norm, sum_of
 
@@ -300,22 +306,17 @@ class TritonOps(TritonAttention):
             launch(work)
         return y, made or super().each(listed)
 
+    def attend_and_scan(
+        self, q: Tensor, how: Attending, batch: Pass, of: Scanned, parts: Spaces
+    ) -> tuple[Tensor, Tensor]:
+        """See :class:`TorchOps`; takes one launch of few tokens and cells."""
+        y, work = _scanning(of, parts, batch)
+        return attend(q, *visible(how, triton_pass(batch)), beside=work), y
+
     def scan(self, of: Scanned, parts: Spaces, batch: Pass) -> Tensor:
-        kept, runs = as_tensor(batch.states.ssm[parts.index]), triton_pass(batch).runs
-        step, rate, bias, least, by_head = of.steps, parts.a, None, 0.0, False
-        both, norm, normed = of.both, row_norm(of.norm), None
-        if norm is not None and norm.weight is not None and len(both) <= FEW:
-            normed = norm.weight, norm.eps
-        else:  # each program would make them again
-            both = of.norm(both)
-        if isinstance(parts, HeadSpace):
-            by_head, bias, least = True, parts.time_bias, parts.ssm.least_step
-            if len(step) > FEW:  # so too
-                step, rate = recurrent_parts.time_step(step, bias, rate, least)
-                bias = None
-        b, c = both.unbind(1)
-        given = of.u, step, rate, b, c, parts.d, of.gate, kept, runs
-        return recurrent.scan(*given, by_head, bias, least, normed)
+        y, work = _scanning(of, parts, batch)
+        launch(work)
+        return y
 
     def delta_scan(self, of: Deltas, parts: DeltaNet[Linear, Tensor], batch: Pass) -> Tensor:
         kept, runs = as_tensor(batch.states.ssm[parts.index]), triton_pass(batch).runs
@@ -348,3 +349,22 @@ def _convolving(
 ) -> tuple[Tensor, Work]:
     kept, of = as_tensor(batch.states.conv[parts.index]), (parts.conv_weight, parts.conv_bias)
     return recurrent_parts.convolving(x, *of, kept, triton_pass(batch).runs, activated, gates)
+
+
+def _scanning(of: Scanned, parts: Spaces, batch: Pass) -> tuple[Tensor, Work]:
+    """The scan's result, and what is to be launched to make it."""
+    kept, runs = as_tensor(batch.states.ssm[parts.index]), triton_pass(batch).runs
+    step, rate, bias, least, by_head = of.steps, parts.a, None, 0.0, False
+    both, norm, normed = of.both, row_norm(of.norm), None
+    if norm is not None and norm.weight is not None and len(both) <= FEW:
+        normed = norm.weight, norm.eps
+    else:  # each program would make them again
+        both = of.norm(both)
+    if isinstance(parts, HeadSpace):
+        by_head, bias, least = True, parts.time_bias, parts.ssm.least_step
+        if len(step) > FEW:  # so too
+            step, rate = recurrent_parts.time_step(step, bias, rate, least)
+            bias = None
+    b, c = both.unbind(1)
+    given = of.u, step, rate, b, c, parts.d, of.gate, kept, runs
+    return recurrent.scanning(*given, by_head, bias, least, normed)

@@ -210,8 +210,8 @@ def test_launches_of_attention(launched: list[str]) -> None:
     rest = heads.Heads(whole, None, True, None, (x[..., 128:],), skipped=512)
     by = rotation.RotationAngles(of(3, 32, 2), 512, True)
     finish = heads.finishing([rest], by, of(3, dtype=torch.int64), apart=True)
-    own = own_heads.OwnHeads(x[..., :128], up, finish, down)
-    attention.attend(whole, latent, side("f16", 1, 512), seen(40, 3), 0.1, own=own)
+    own = own_heads.OwnHeads(x[..., :128], up, down)
+    attention.attend(whole, latent, side("f16", 1, 512), seen(40, 3), 0.1, finish=finish, own=own)
     many = seen(1000, 3)
     many.longest = 1 << 22
     attention.attend(of(3, 4, 64), side("f16", 1, 64), side("f16", 1, 64), many, 1.0)
@@ -301,14 +301,18 @@ def convolve(*given: Any) -> None:
     works.launch(recurrent_parts.convolving(*given)[1])
 
 
+def scan(*given: Any) -> None:
+    works.launch(recurrent.scanning(*given)[1])
+
+
 def test_launches_of_states(launched: list[str]) -> None:
     runs = RUNS
     for t, width in ((64, 4), (65, 4), (9, 2), (9, 6), (9, 33)):
         convolve(of(t, 110)[:, :100], of(100, width), of(100), of(6, 100, width - 1), runs, True)
     for state in (16, 64, 65, 256):
         more = of(9, 8), of(9, 8), of(9, 2 * state), of(9, 2 * state), of(8)
-        recurrent.scan(of(9, 40), *more, of(9, 50)[:, :40], of(6, 40, state), runs, True)
-        recurrent.scan(
+        scan(of(9, 40), *more, of(9, 50)[:, :40], of(6, 40, state), runs, True)
+        scan(
             of(9, 40),
             of(9, 8),
             of(8),
@@ -325,7 +329,7 @@ def test_launches_of_states(launched: list[str]) -> None:
     a, b = of(9, 20), of(9, 16)
     for normed in (None, (of(2, 16), 1e-5)):
         last: Any = False, None, 0.0, normed
-        recurrent.scan(a, a, of(20, 16), b, b, of(20), a, of(6, 20, 16), runs, *last)
+        scan(a, a, of(20, 16), b, b, of(20), a, of(6, 20, 16), runs, *last)
     for tiled in (False, True):
         q, v = of(9, 2, 16), of(9, 6, 5)
         recurrent.delta_rule(q, q, v, of(9, 6), of(9, 6), of(6, 30, 16), runs, tiled)

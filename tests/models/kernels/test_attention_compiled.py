@@ -11,7 +11,9 @@ import triton
 from triton.backends import compiler
 
 from aleator.models.kernels import attention, attention_kernels, cells, rotation
+from aleator.models.kernels.floats import Constants
 from tests.device.compiled import compiled, spills
+from tests.models.kernels.test_fused_compiled import check, scan_types
 
 BYTES = {"f32": 4, "f16": 2, "bf16": 2, "q8_0": 34, "q4_0": 18, "q5_1": 24}
 DATA = {"f32": "*fp32", "f16": "*fp16", "bf16": "*i16"}
@@ -86,15 +88,49 @@ def test_attention_fits(architecture: int, kind: str, group: int, dim: int, dim_
 
 
 @pytest.mark.parametrize(
-    ("kind", "group", "dim", "hadamard"),
+    ("kind", "group", "dim", "hadamard", "state"),
     [
-        ("f16", 4, 128, 0), ("q8_0", 7, 128, 32), ("q8_0", 8, 256, 32), ("bf16", 1, 256, 0),
-        ("bf16", 8, 256, 0), ("f32", 8, 256, 0), ("q5_1", 8, 128, 32),
+        ("f16", 4, 128, 0, 0), ("q8_0", 7, 128, 32, 0), ("q8_0", 8, 256, 32, 0), ("bf16", 1, 256, 0, 0),
+        ("bf16", 8, 256, 0, 0), ("f32", 8, 256, 0, 0), ("q5_1", 8, 128, 32, 0), ("f16", 4, 64, 0, 128),
+        ("q8_0", 5, 128, 32, 256),
     ],
 )  # fmt: skip
 def test_attention_in_one_launch_fits(
-    architecture: int, kind: str, group: int, dim: int, hadamard: int
+    architecture: int, kind: str, group: int, dim: int, hadamard: int, state: int
 ) -> None:
+    """The last two are falcon-h1's, beside a scan."""
+    more = {"SCAN": Constants(((state, 64, 8, True, 16),))}
+    beside = (scan_types(), "i32") if state > 0 else None
+    one_launch_fits(architecture, kind, group, dim, hadamard, {"beside": beside}, more)
+
+
+@pytest.mark.parametrize(("kind", "hadamard"), [("f16", 0), ("q8_0", 32), ("q5_1", 32)])
+def test_attention_that_finishes_its_heads_fits(
+    architecture: int, kind: str, hadamard: int
+) -> None:
+    """Deepseek's with keys of every head: 128 channels, 64 that are rotated, and 128 of values."""
+    own, turn = pointers(kind), attention._hadamard_of(hadamard)
+    side, block = (own["data"], own["halves"]), (*turn[:1], turn[2], kind, BYTES[kind])
+    none, two = (None, "i32", "i32"), ("*fp32", "i32", "i32")
+    groups = tuple(
+        ("*fp32", None, None, "fp32", *to, *["i32"] * 6, *sources)
+        for to, *sources in (((None, None), *none, *none), (side, *two, *two), (side, *two, *none))
+    )
+    sizes = [(192, True, 0, 1.0, "", 0), (192, True, *block), (128, False, *block)]
+    forms = [
+        (8, dim, "", False, *how, 8, 256, turn[1], dim, False, *wide, dim, 0)
+        for (dim, *how), wide in zip(sizes, [(0, 0), (128, 64), (128, 0)], strict=True)
+    ]
+    more = {"FORMS": Constants(tuple(forms)), "SHAPE": Constants(((32, 32, True, False, 1),))}
+    finish = {"finish": (groups, "*fp32", "*i64", None, "i32")}
+    one_launch_fits(architecture, kind, 1, 192, hadamard, finish, more)
+
+
+def one_launch_fits(
+    architecture: int, kind: str, group: int, dim: int, hadamard: int, more_types: dict[str, Any],
+    more: dict[str, Any],
+) -> None:  # fmt: skip
+    """``more_types`` and ``more``: types and constants of what else the launch does."""
     padded = triton.next_power_of_2(group)
     most = attention._most_cells(kind, BYTES[kind], dim)
     b = attention._blocks(8, padded, dim, False, True, most)
@@ -105,21 +141,21 @@ def test_attention_in_one_launch_fits(
         for side in ("key", "value")
         for way, size in zip(("cell", "head", "channel"), own.values(), strict=True)
     }
-    types = pointers(kind)
+    types: dict[str, Any] = pointers(kind)
     types |= {
         "keys": types["data"], "values": types["data"], "key_halves": types["halves"],
-        "value_halves": types["halves"], "key_cells": "*i32",
+        "value_halves": types["halves"], "key_cells": "*i32", "own": None, "finish": None, "beside": None,
     }  # fmt: skip
-    names = ("own", "MATRICES", "TILES", "NATIVE", "FORMS", "SHAPE")
+    names = ("MATRICES", "TILES", "NATIVE", "FORMS", "SHAPE", "SCAN")
     absent: dict[str, Any] = dict.fromkeys(names if hadamard > 0 else (*names, "sink_scores"))
-    made = compiled(
-        attention_kernels.attend, types, 4, 255, exact=False, **shape, **ways,
-        KIND=kind, BYTES=BYTES[kind],
-        DIM=dim, CELLS=b.cells, VARIANTS=False, CAPPED=hadamard > 0, slopes=None, VALUES=dim,
-        VALUE_KIND=kind, VALUE_BYTES=BYTES[kind], CHANNELS=b.channels,
-        HADAMARD_Q=attention._hadamard_of(hadamard), HADAMARD_OUT=attention._hadamard_of(hadamard), **absent,
-    )  # fmt: skip
-    assert spills(made) == 0
+    turn = attention._hadamard_of(hadamard)
+    fixed = {
+        **shape, **ways, **absent, "KIND": kind, "BYTES": BYTES[kind], "DIM": dim, "CELLS": b.cells,
+        "VARIANTS": False, "CAPPED": hadamard > 0, "slopes": None, "VALUES": dim, "VALUE_KIND": kind,
+        "VALUE_BYTES": BYTES[kind], "CHANNELS": b.channels, "HADAMARD_Q": turn, "HADAMARD_OUT": turn,
+    }  # fmt: skip
+    kernel = attention_kernels.attend
+    check(kernel, architecture, types | more_types, fixed | more, num_warps=4, maxnreg=255)
 
 
 def test_rotation_and_storage_fit() -> None:

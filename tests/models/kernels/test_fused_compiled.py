@@ -23,6 +23,12 @@ STRIDE = "i32, a multiple of 16"
 CONVOLUTION = *["*fp32"] * 2, None, *["*fp32"] * 2, ("*i64",) * 5, None, STRIDE, "i32"
 
 
+def scan_types(biased: bool = True, normed: bool = False) -> tuple[Any, ...]:
+    """The types of a scan's arguments."""
+    bias, norms = "*fp32" if biased else None, ("*fp32", "fp32") if normed else None
+    return *["*fp32"] * 7, bias, norms, "*fp32", "*fp32", ("*i64",) * 5, *["i32"] * 7, "fp32"
+
+
 def check(
     function: Any, capability: int, types: dict[str, Any], fixed: dict[str, Any], **options: Any
 ) -> None:
@@ -296,12 +302,13 @@ def test_heads_with_programs_of_their_own(
         "out": "*fp32", "scores": "*fp32", "tops": "*fp32", "tokens": "*i32", "cells": "*i32",
         "key_cells": "*i32", "index": "*i32", "positions": "*i32", "scale": "fp32", "softcap": "fp32",
         "own": (
-            "*fp32", "i32", "i32", (part, "i32", "i32"), (part, "i32", "i32"), finish, "*fp32", "*i32", "*fp32",
-            "i32",
+            "*fp32", "i32", "i32", (part, "i32", "i32"), (part, "i32", "i32"), "*fp32", "*i32", "*fp32", "i32",
         ),
+        "finish": finish, "beside": None,
     }  # fmt: skip
     fixed = {
-        "slopes": None, "sink_scores": None, "key_channel": int(not block), "value_channel": int(not block),
+        "slopes": None, "sink_scores": None, "SCAN": None, "key_channel": int(not block),
+        "value_channel": int(not block),
         "HEADS": 1, "GROUP": 16, "PADDED": 16, "QUERIES": 1, "DIM": 576, "KIND": cache, "BYTES": size,
         "VARIANTS": False, "CAPPED": False, "PAIRS": 1, "CELLS": 64, "VALUES": 512, "VALUE_KIND": cache,
         "VALUE_BYTES": size, "CHANNELS": 128, "HADAMARD_Q": attention._hadamard_of(block),

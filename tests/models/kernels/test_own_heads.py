@@ -1,13 +1,15 @@
-"""Queries and values that each head's program makes: the bits of the launches one by one."""
+"""What attention's programs do before it, after it and beside: the bits of the launches one by one."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from aleator.cache.storage.layer import TYPES, HostLayer, LayerFormat
-from aleator.models.kernels import attention, cells, heads, works
+from aleator.models.kernels import attention, cells, heads, recurrent, works
 from aleator.models.kernels.own_heads import OwnHeads
 from aleator.models.kernels.planes import stack
 from aleator.models.kernels.product import product
@@ -16,6 +18,7 @@ from aleator.models.kernels.seen import listed
 from tests.models.kernels.test_attention import seen_tensors
 from tests.models.kernels.test_fused import matrix, vector
 from tests.models.kernels.test_product import same
+from tests.models.kernels.test_recurrent import ROWS, batch_of, equal, numbers, runs_of
 
 
 @pytest.mark.usefixtures("small_programs")
@@ -55,6 +58,70 @@ def test_one_launch_is_several(up: str, down: str, cache: str, scaled: bool) -> 
     whole = torch.empty(t, n, rank + turned)
     group = heads.Heads(whole, None, True, None, (x[..., plain:],), skipped=rank)
     finish = heads.finishing([group], by, torch.arange(t), scales=scales, apart=True)
-    own = OwnHeads(x[..., :plain], ups, finish, downs)
-    made = attention.attend(whole, keys, values, seen, 0.1, spare=True, own=own)
+    own = OwnHeads(x[..., :plain], ups, downs)
+    made = attention.attend(whole, keys, values, seen, 0.1, spare=True, finish=finish, own=own)
     assert same(made, expected.numpy())
+
+
+@pytest.mark.usefixtures("small_programs")
+@pytest.mark.parametrize(("cache", "rotation"), [("q8_0", 32), ("f16", 0)])
+def test_new_keys_and_values_are_finished_by_their_readers(cache: str, rotation: int) -> None:
+    t, n, dim, wide = 3, 2, 64, 32
+    by = RotationAngles(vector(t * 32, 3).view(t, 16, 2), 32, True)
+    which, counts = np.arange(t, dtype=np.int32), np.array([4, 7, 1])
+    cell_ids = torch.tensor([3, 10, 11])
+    lists = np.arange(12, dtype=np.int32)
+    seen = seen_tensors(listed(lists, np.array([0, 4, 11, 12]), which, counts, None))
+    results = []
+    for joined in (False, True):
+        layers = [
+            HostLayer(LayerFormat(TYPES[cache], n, size, 12, False, rotation))
+            for size in (dim, wide)
+        ]
+        for i, layer in enumerate(layers):
+            old = vector(12 * n * layer.dim, i).numpy().reshape(12, n, -1)
+            layer.write(np.arange(12), old)
+        keys, values = map(cells.side, layers)
+        q, k, v = (vector(t * n * size, 5).view(t, n, size) for size in (dim, 32, wide))
+        shared = vector(t * 32, 7).view(t, 1, 32).expand(t, n, 32)
+        groups = [
+            heads.heads_of([q], None, True, None),
+            heads.heads_of([k, shared], None, True, keys),
+            heads.heads_of([v], None, False, values, keep=True),
+        ]
+        finish = heads.finishing(groups, by, cell_ids, apart=joined)
+        if not joined:
+            works.launch(finish)
+        given = finish if joined else None
+        made = attention.attend(q, keys, values, seen, 0.1, spare=True, finish=given)
+        results.append([made, *(torch.from_numpy(layer.read(np.arange(12))) for layer in layers)])
+    for one, other in zip(*results, strict=True):
+        assert same(other, one.numpy())
+
+
+@pytest.mark.usefixtures("small_programs")
+@pytest.mark.parametrize("once", [False, True])
+def test_scans_beside_attention(once: bool) -> None:
+    batch, rng = batch_of("mixed"), np.random.default_rng(8)
+    runs, t = runs_of(batch, True), 3
+    wide = [torch.from_numpy(numbers(rng, len(batch.order), k)) for k in (40, 8, 16, 16, 40)]
+    u, step, b, c, gate = wide
+    rest = [torch.from_numpy(numbers(rng, 8)) for _ in range(3)]
+    rate, d, bias = -rest[0].abs(), *rest[1:]
+    start = torch.from_numpy(numbers(rng, ROWS, 40, 16))
+    layer = HostLayer(LayerFormat(TYPES["f16"], 2, 16, 20, False, 0))
+    layer.write(np.arange(20), numbers(rng, 20, 2, 16))
+    side, q = cells.side(layer), torch.from_numpy(numbers(rng, t, 4, 16))
+    lists, counts = np.arange(20, dtype=np.int32), np.array([20, 18, 3])
+    seen = seen_tensors(listed(lists, np.array([0, 20]), np.zeros(t, np.int32), counts, None))
+    results = []
+    for beside in (False, True):
+        kept = start.clone()
+        y, work = recurrent.scanning(u, step, rate, b, c, d, gate, kept, runs, True, bias)
+        if not beside:
+            works.launch(work)
+        room = None if once else torch.empty(2 * 2 * 2 * 20)  # of two tokens at a time
+        how: Any = {"room": room, "beside": work if beside else None}
+        results.append((y, kept, attention.attend(q, side, side, seen, 0.2, **how)))
+    for got, expected in zip(*results, strict=True):
+        assert equal(got, expected.numpy())

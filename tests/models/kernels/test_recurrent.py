@@ -115,6 +115,12 @@ def convolve(*given: Any) -> torch.Tensor:
     return y
 
 
+def scan(*given: Any, **how: Any) -> torch.Tensor:
+    y, work = recurrent.scanning(*given, **how)
+    works.launch(work)
+    return y
+
+
 @pytest.mark.parametrize(("name", "special", "channels", "width"), cases((70, 4), (5, 2), (16, 6)))
 def test_convolutions(name: str, special: bool, channels: int, width: int) -> None:
     batch = batch_of(name)
@@ -195,7 +201,7 @@ def test_scans(name: str, special: bool, channels: int, n: int) -> None:
     kept = start.copy()
     expected = by_runs(batch, kept, step)
     ours = torch.from_numpy(start.copy())
-    y = recurrent.scan(
+    y = scan(
         torch.from_numpy(u),
         strided(x),
         torch.from_numpy(a),
@@ -253,7 +259,7 @@ def test_scans_of_heads(
     own = strided(x), torch.from_numpy(a)
     for made, after in (((steps, decays), ()), (own, (torch.from_numpy(bias), 0.4))):
         ours = torch.from_numpy(start.copy())
-        y = recurrent.scan(strided(u), *made, *given, ours, runs, True, *after)
+        y = scan(strided(u), *made, *given, ours, runs, True, *after)
         assert equal(y, expected)
         assert equal(ours, kept)
 
@@ -273,9 +279,9 @@ def test_scans_with_norms(n: int) -> None:
         torch.from_numpy(numbers(np.random.default_rng(1), ROWS, channels, n)) for _ in "ab"
     )
     b, c = norms.RowNorm("rms", weight, None, 1e-5)(both).unbind(1)
-    expected = recurrent.scan(u, dt, a, b, c, d, gate, before, runs)
+    expected = scan(u, dt, a, b, c, d, gate, before, runs)
     b, c = both.unbind(1)
-    y = recurrent.scan(u, dt, a, b, c, d, gate, within, runs, normed=(weight, 1e-5))
+    y = scan(u, dt, a, b, c, d, gate, within, runs, normed=(weight, 1e-5))
     assert equal(y, expected.numpy())
     assert equal(within, before.numpy())
 
@@ -437,7 +443,7 @@ def test_infinite_inputs_do_not_meet_what_is_beyond_a_state() -> None:
     batch = batch_of("one")
     t, channels, n = len(batch.order), 3, 24
     ones = torch.ones(t, channels)
-    y = recurrent.scan(
+    y = scan(
         ones * torch.inf, ones, -torch.ones(channels, n), torch.ones(t, n), torch.ones(t, n),
         torch.ones(channels), ones, torch.zeros(ROWS, channels, n), runs_of(batch, False),
     )  # fmt: skip

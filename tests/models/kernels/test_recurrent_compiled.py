@@ -14,32 +14,13 @@ from aleator.models.kernels import recurrent, recurrent_parts, works
 from aleator.models.kernels.floats import Constants
 from aleator.models.kernels.runs import Runs
 from tests.device.compiled import compiled, spills
-from tests.models.kernels.test_fused_compiled import STRIDE, check
+from tests.models.kernels.test_fused_compiled import STRIDE, check, scan_types
 
 POINTERS = [
-    "x", "weight", "bias", "kept", "y", "u", "step", "rate", "b", "c", "d", "gate", "q", "k", "v", "beta",
-    "decay", "a", "written", "stays",
+    "x", "weight", "bias", "kept", "y", "step", "gate", "q", "k", "v", "beta", "decay", "a", "written", "stays",
 ]  # fmt: skip
 
 USUAL: dict[str, tuple[Any, int, dict[str, Any]]] = {
-    "mamba": (
-        recurrent._scan, 4,
-        {"STATE": 16, "DIM": 1, "SHARED": 8192, "BY_HEAD": False, "CHANNELS": 32, "bias": None},
-    ),
-    "mamba with norms": (
-        recurrent._scan, 4,
-        {"STATE": 16, "DIM": 1, "SHARED": 8192, "BY_HEAD": False, "CHANNELS": 32, "bias": None},
-    ),
-    "heads": (
-        recurrent._scan, 4, {"STATE": 128, "DIM": 64, "SHARED": 8, "BY_HEAD": True, "CHANNELS": 16}
-    ),
-    "heads with steps": (
-        recurrent._scan, 4,
-        {"STATE": 128, "DIM": 64, "SHARED": 8, "BY_HEAD": True, "CHANNELS": 16, "bias": None},
-    ),
-    "wide heads": (
-        recurrent._scan, 4, {"STATE": 256, "DIM": 64, "SHARED": 8, "BY_HEAD": True, "CHANNELS": 16}
-    ),
     "delta": (
         recurrent._delta_rule, 4,
         {"DIM": 128, "DIM_V": 128, "SHARED": 2, "TILED": False, "CHANNELS": False, "ROWS": 8},
@@ -84,12 +65,9 @@ def instructions(name: str) -> list[str]:
             "runs": Runs(*numbers),
             "eps": "fp32",
             "unit_eps": "fp32",
-            "normed": ("*fp32", "fp32"),
             "least": "fp32",
         }
     )
-    if kernel is recurrent._scan and "norms" not in name:
-        constants["normed"] = None
     return compiled(kernel, types, warps, exact=False, **constants)
 
 
@@ -101,11 +79,33 @@ def test_nothing_spills_or_is_approximated(name: str) -> None:
 
 
 @pytest.mark.parametrize("number", [80, 120])
-@pytest.mark.parametrize("name", ["mamba", "delta", "delta by channels"])
+@pytest.mark.parametrize("name", ["delta", "delta by channels"])
 def test_other_gpus(name: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     real = compiler.GPUTarget
     monkeypatch.setattr(compiler, "GPUTarget", lambda kind, _, warp: real(kind, number, warp))
     assert spills(instructions(name)) == 0
+
+
+MAMBA, HEADS, WIDE = (16, 1, 8192, False, 32), (128, 64, 8, True, 16), (256, 64, 8, True, 16)
+
+
+@pytest.mark.parametrize(
+    ("capability", "shape", "biased", "normed"),
+    [
+        (80, MAMBA, False, False), (90, MAMBA, False, False), (120, MAMBA, False, False),
+        (90, MAMBA, False, True), (90, HEADS, True, False), (90, HEADS, False, False),
+        (90, WIDE, True, False),
+    ],
+)  # fmt: skip
+def test_scans(capability: int, shape: tuple[Any, ...], biased: bool, normed: bool) -> None:
+    """Of channels, and of heads whose programs make their time steps, or are given them."""
+    none = Constants(())
+    fixed = {
+        "KINDS": Constants((("scan",),)), "FORMS": none, "SHAPE": Constants((shape,)), "BESIDE": none,
+        "BESIDE_SHAPE": none,
+    }  # fmt: skip
+    types = {"arguments": scan_types(biased, normed), "beside": None}
+    check(works._worked, capability, types, fixed, num_warps=4)
 
 
 @pytest.mark.parametrize(

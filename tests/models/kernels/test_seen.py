@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 pytest.importorskip("triton")
 import torch
 
-from aleator.models.kernels.seen import SeenTensors, VisibleCells, listed
+from aleator.models.kernels.seen import SeenTensors, VisibleCells, apart, listed
 
 
 def cells_of(sight: VisibleCells, token: int) -> tuple[list[int], list[int]]:
@@ -109,3 +110,22 @@ def test_of_no_cells_nothing_is_seen() -> None:
             assert cells_of(sight, 0) == ([], [])
             tensors = SeenTensors(sight, torch.zeros(5, 1), torch.zeros(0), None, None)
             assert (tensors.longest, tensors.n_rotations) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("counts", "lists", "expected"),
+    [
+        ([3, 3], [0, 1], True),  # 0 1 7 and 2 3 8
+        ([2, 3], [2, 2], False),  # 4 7 and 4 7 8
+        ([3, 3], [0, 3], False),  # 7 is of both sequences
+        ([3], [0], True),
+    ],
+)
+def test_tokens_are_apart_that_see_only_their_own_new_cells(
+    counts: list[int], lists: list[int], expected: bool
+) -> None:
+    cells = np.array([0, 1, 7, 2, 3, 8, 4, 7, 8, 3, 7, 8], np.int32)
+    given = {"cells": cells, "start": np.arange(0, 13, 3), "list": np.array(lists)}
+    seen = SimpleNamespace(**given, counts=np.array(counts))
+    batch: Any = SimpleNamespace(seen=seen, cell_ids=np.array([7, 8][: len(lists)]))
+    assert apart(batch) is expected

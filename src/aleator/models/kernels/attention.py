@@ -14,10 +14,11 @@ import triton
 
 from aleator.models.kernels import attention_kernels as kernels
 from aleator.models.kernels.cells import Side, gathered
-from aleator.models.kernels.floats import EXACT, sized
+from aleator.models.kernels.floats import EXACT, Work, sized
 from aleator.models.kernels.own_heads import WARPS, OwnHeads
 from aleator.models.kernels.rotation import RotationAngles, hadamard, hadamard_scale, rotate
 from aleator.models.kernels.seen import SeenTensors
+from aleator.models.kernels.works import launch
 
 FEW, SHORT = 16, 1024
 """Up to this many tokens, and cells that one sees, attention is one launch: each program has little work."""
@@ -50,7 +51,9 @@ def attend(
     room: torch.Tensor | None = None,
     spare: bool = False,
     *,
+    finish: Work | None = None,
     own: OwnHeads | None = None,
+    beside: Work | None = None,
 ) -> torch.Tensor:
     """See :func:`aleator.models.layers.attention.attend`; ``seen`` has the cells and the positions.
 
@@ -58,12 +61,15 @@ def attend(
     ``slopes``, float32 [H], are ALiBi's.  ``angles`` rotate by positions (None: nothing rotates); their rows
     are for ``-seen.deltas``, or with raw keys for all positions from 0, with magnitude 1.  ``room``, float32,
     is working memory; with more of it, more tokens are computed at once.  ``spare``: ``q`` may be changed.
-    ``own``: what makes ``q``, and what is made of each head's result, where :func:`programs_suffice`.
+    ``finish``: queries that are finished first, ``apart``, and keys and values that only their own token and
+    head sees; ``own``: what makes ``q`` before, and what is made of each head's result; where :func:`joins`.
+    ``beside``: a scan that is done too.
     """
     t, heads, dim = q.shape
     group = heads // keys.heads
     out = torch.empty(t, heads, values.dim, device=q.device)
     if t == 0:
+        launch(beside)
         return out.flatten(1)
     if q.stride()[1:] != (dim, 1):
         q = q.contiguous()
@@ -100,7 +106,7 @@ def attend(
     if not at_once:
         raise ValueError(f"room for scores must hold {size} floats")
     b = _blocks(at_once * keys.heads, padded, values.dim, variants > 1, once, most)
-    if own is not None:
+    if finish is not None:
         b = b._replace(pairs=1, group=1, cells=64)
     blocks, groups = triton.cdiv(seen.longest, b.cells), padded // b.group
     tops = torch.empty(at_once * keys.heads * padded * blocks, device=q.device)
@@ -116,7 +122,13 @@ def attend(
         index = seen.rows if variants > 1 else cells
         if once:
             made, more = (out, {}) if own is None else own.given()
-            kernels.attend[pairs, 1, groups if own is None else heads](
+            z, further = groups if finish is None else group, 0
+            if finish is not None:
+                more |= {"finish": finish.arguments, "FORMS": finish.forms, "SHAPE": finish.shape}
+            if beside is not None:
+                further = triton.cdiv(beside.programs, pairs * z)
+                more |= {"beside": (beside.arguments, beside.count), "SCAN": beside.shape}
+            kernels.attend[pairs, 1 + further, z](
                 q, q.stride(0), keys.data, keys.halves, values.data, values.halves, out, room, tops,
                 seen.tokens, seen.cells, cells, index, seen.positions, slopes, sinks, *shared,
                 *keys.strides, *values.strides, scale, softcap, **scored, VALUES=values.dim,
@@ -125,6 +137,7 @@ def attend(
                 num_warps=4 if own is None else WARPS, maxnreg=255, **EXACT,
             )  # fmt: skip
             return made.view(t, -1)
+        launch(beside if begin == 0 else None)
         kernels.score[pairs * blocks, 1, groups](
             q, q.stride(0), keys.data, keys.halves, room, tops, seen.tokens, cells, index, seen.positions,
             slopes, *shared, *keys.strides, scale, softcap, **scored, num_warps=4, **EXACT,
@@ -137,13 +150,10 @@ def attend(
     return hadamard(out, values.rotation).view(t, -1)
 
 
-def programs_suffice(
-    tokens: int, heads: int, seen: SeenTensors, angles: RotationAngles | None
-) -> bool:
-    """Whether every head of the tokens has a program in the one launch of attention."""
+def joins(tokens: int, seen: SeenTensors, angles: RotationAngles | None) -> bool:
+    """Whether attention is one launch, whose programs can finish their heads first."""
     moved = angles is not None and (seen.raw or seen.n_rotations > 1)
-    few = tokens <= FEW and seen.longest <= SHORT
-    return few and not moved and 0 < tokens * heads <= ALONE
+    return 0 < tokens <= FEW and seen.longest <= SHORT and not moved
 
 
 def _hadamard_of(block: int) -> tuple[int, int, float]:

@@ -7,7 +7,9 @@ import triton.language as tl
 
 from aleator.models.kernels.cells import meant, taken, widened
 from aleator.models.kernels.floats import exponential, softened, tree
+from aleator.models.kernels.heads import finish_heads
 from aleator.models.kernels.own_heads import own_queries, own_values
+from aleator.models.kernels.recurrent import scanned
 from aleator.models.kernels.rotation import hadamard_heads
 
 _LOWEST = tl.constexpr(float("-inf"))
@@ -228,19 +230,32 @@ def attend(
     CAPPED: tl.constexpr, PAIRS: tl.constexpr, CELLS: tl.constexpr, VALUES: tl.constexpr,
     VALUE_KIND: tl.constexpr, VALUE_BYTES: tl.constexpr, CHANNELS: tl.constexpr, HADAMARD_Q: tl.constexpr,
     HADAMARD_OUT: tl.constexpr, own=None, MATRICES: tl.constexpr = None, TILES: tl.constexpr = None,
-    NATIVE: tl.constexpr = False, FORMS: tl.constexpr = None, SHAPE: tl.constexpr = None,
+    NATIVE: tl.constexpr = False, finish=None, FORMS: tl.constexpr = None, SHAPE: tl.constexpr = None,
+    beside=None, SCAN: tl.constexpr = None,
 ):  # fmt: skip
     """Scores, weights and values of some pairs, one after the other.
 
     ``HADAMARD_Q`` and ``HADAMARD_OUT`` rotate queries and outputs: block, its logarithm and factor; block 0:
-    they do not rotate.  ``own`` and what follows: see :class:`~aleator.models.kernels.own_heads.OwnHeads`.
+    they do not rotate.  ``own`` to NATIVE: see :class:`~aleator.models.kernels.own_heads.OwnHeads`.
+    ``finish``, FORMS and SHAPE: the program's heads are finished first, one of each group.  ``beside`` and SCAN
+    are of a scan, by programs whose second number is not 0.
     """
-    if own is not None:
-        head_ = tl.program_id(2)
-        number = tl.program_id(0) * GROUP + head_
-        own_queries(
-            own, q + number.to(tl.int64) * DIM, head_, number, n_tokens, MATRICES, TILES, NATIVE, FORMS, SHAPE
-        )  # fmt: skip
+    if beside is not None:
+        if tl.program_id(1) > 0:
+            further = (tl.program_id(1) - 1) * tl.num_programs(0) + tl.program_id(0)
+            further = further * tl.num_programs(2) + tl.program_id(2)
+            scanned(beside[0], beside[1], further, SCAN)
+            return
+    if finish is not None:
+        token = tl.program_id(0) % n_tokens
+        head_ = tl.program_id(0) // n_tokens * GROUP + tl.program_id(2)
+        number = token * (HEADS * GROUP) + head_
+        if own is not None:
+            at_q = q + number.to(tl.int64) * DIM
+            own_queries(own, at_q, head_, number, MATRICES, TILES, NATIVE)
+        for g in range(0, len(FORMS)):
+            finish_heads(finish, n_tokens, number + g * n_tokens * (HEADS * GROUP), FORMS, SHAPE)
+            tl.debug_barrier()
     if HADAMARD_Q[0] > 0 or HADAMARD_OUT[0] > 0:
         pair = tl.program_id(0) * PAIRS + tl.arange(0, PAIRS)
         head = pair // n_tokens

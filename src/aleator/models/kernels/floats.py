@@ -47,9 +47,9 @@ class Constants:
 class Work(NamedTuple):
     """What programs do that may be those of another launch."""
 
-    kind: str  # "heads" are finished, "convolution", or "route" tokens to experts
+    kind: str  # "heads" are finished, "convolution", "scan", or "route" tokens to experts
     programs: int
-    count: int  # tokens, or chains of runs to convolve
+    count: int  # tokens, or chains of runs to convolve or scan
     arguments: tuple[Any, ...]
     forms: Constants  # of each group of heads
     shape: Constants  # of all

@@ -85,7 +85,7 @@ def finishing(
         cells: the tokens' cells, int64 [T]; -1: a token is not stored.
         norm_last: heads are normalised after their rotation.
         scales: float32 [T], the last factors of the first group, which is not stored; None: 1.
-        apart: each head has its own program.
+        apart: each head has its own program, also of less than a launch.
     """
     groups = [each for each in groups if each.x.numel()]
     if not groups:

@@ -8,9 +8,8 @@ import torch
 import triton
 import triton.language as tl
 
-from aleator.models.kernels.floats import Constants, Work, sized
+from aleator.models.kernels.floats import Constants, sized
 from aleator.models.kernels.fused import pair_words, planes_of
-from aleator.models.kernels.heads import finish_heads
 from aleator.models.kernels.planes import FORMS, Planes
 from aleator.models.kernels.product import forms_of, has_dp4a
 from aleator.models.kernels.ready import rows_ready, tile_sums
@@ -26,7 +25,6 @@ class OwnHeads(NamedTuple):
 
     x: torch.Tensor  # float32 [T, H, n]; the channels of a head lie together
     up: Planes  # a matrix for each head, without a bias: x times it is the first channels of the queries
-    finish: Work  # then, with a program for each head: the last channels
     down: Planes  # a matrix for each head, without a bias, for attention's result
 
     def given(self) -> tuple[torch.Tensor, dict[str, Any]]:
@@ -42,12 +40,10 @@ class OwnHeads(NamedTuple):
             for m, tile in zip(matrices, tiles, strict=True)
         )
         arguments = (
-            x, x.stride(0), x.stride(1), *each, self.finish.arguments, made, room, room.view(torch.float32),
-            size,
+            x, x.stride(0), x.stride(1), *each, made, room, room.view(torch.float32), size,
         )  # fmt: skip
         return made, {
             "own": arguments, "MATRICES": forms_of(matrices), "TILES": Constants(tiles), "NATIVE": has_dp4a(x),
-            "FORMS": self.finish.forms, "SHAPE": self.finish.shape,
         }  # fmt: skip
 
 
@@ -68,15 +64,12 @@ def _words(m: Planes, tile: tuple[int, int]) -> tuple[int, int]:
 
 @triton.jit
 def own_queries(
-    own, q, head, number, n_tokens,
-    MATRICES: tl.constexpr, TILES: tl.constexpr, NATIVE: tl.constexpr, FORMS: tl.constexpr, SHAPE: tl.constexpr,
-):  # fmt: skip
-    """The queries of a head of a token, its ``number`` among all, at ``q``."""
-    x, t_stride, head_stride, up, _, finish = own[0], own[1], own[2], own[3], own[4], own[5]
+    own, q, head, number, MATRICES: tl.constexpr, TILES: tl.constexpr, NATIVE: tl.constexpr
+):
+    """The first channels of the queries of a head of a token, its ``number`` among all, at ``q``."""
+    x, t_stride, head_stride, up = own[0], own[1], own[2], own[3]
     x += tl.program_id(0).to(tl.int64) * t_stride + head * head_stride
     _head_product(up, x, q, own, head, number, MATRICES, TILES, 0, NATIVE)
-    tl.debug_barrier()
-    finish_heads(finish, n_tokens, number, FORMS, SHAPE)
     tl.debug_barrier()
 
 
@@ -85,7 +78,7 @@ def own_values(
     own, out, head, number, MATRICES: tl.constexpr, TILES: tl.constexpr, NATIVE: tl.constexpr
 ):
     """A head's result, of what attention has given at ``out``."""
-    down, made = own[4], own[6]
+    down, made = own[4], own[5]
     tl.debug_barrier()
     to = made + number.to(tl.int64) * down[0][7]
     _head_product(down, out, to, own, head, number, MATRICES, TILES, 1, NATIVE)
@@ -100,10 +93,10 @@ def _head_product(
     part, n_in, ints = matrix
     R: tl.constexpr = TILES[2 * P]
     G: tl.constexpr = TILES[2 * P + 1]
-    mine = number.to(tl.int64) * own[9]
+    mine = number.to(tl.int64) * own[8]
     one = tl.arange(0, 1).to(tl.int64)
     made = rows_ready(
-        part[0], x, None, None, 0.0, 1.0, None, own[7] + mine, own[8] + mine, ints, 0, one, 0, 0, n_in, part[8],
+        part[0], x, None, None, 0.0, 1.0, None, own[6] + mine, own[7] + mine, ints, 0, one, 0, 0, n_in, part[8],
         "", MATRICES[9 * P + 7], 1,
     )  # fmt: skip
     n_out = part[7]

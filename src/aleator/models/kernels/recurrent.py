@@ -10,12 +10,20 @@ import torch
 import triton
 import triton.language as tl
 
-from aleator.models.kernels.floats import EXACT, exponential, sigmoid, silu, softplus
+from aleator.models.kernels.floats import (
+    EXACT,
+    Constants,
+    Work,
+    exponential,
+    sigmoid,
+    silu,
+    softplus,
+)
 from aleator.models.kernels.recurrent_parts import at_once, stayed, stepped
 from aleator.models.kernels.runs import Runs
 
 
-def scan(
+def scanning(
     u: torch.Tensor,
     step: torch.Tensor,
     rate: torch.Tensor,
@@ -29,7 +37,7 @@ def scan(
     bias: torch.Tensor | None = None,
     least: float = 0.0,
     normed: tuple[torch.Tensor, float] | None = None,
-) -> torch.Tensor:
+) -> tuple[torch.Tensor, Work]:
     """The selective scan: h = decay h + b (dt u), y = fma(d, u, c . h) * silu(gate).
 
     Args:
@@ -51,19 +59,19 @@ def scan(
         normed: weights [2, N] of RMS norms of b and c, and their eps; by each program again.
 
     Returns:
-        float32 [T, C].
+        float32 [T, C], and what is to be launched to make it.
     """
     (t, n), state = u.shape, kept.shape[2]
     heads = step.shape[1] if by_head else n
     y = torch.empty((t, n), dtype=torch.float32, device=u.device)
     channels = at_once(n, 32 if state <= 64 else 16)
-    _scan[(triton.cdiv(n, channels), len(runs.sources))](
-        u, step, rate, b, c, d, gate, bias, normed, kept, y, runs, u.stride(0), step.stride(0), rate.stride(0),
-        b.stride(0), c.stride(0), gate.stride(0), n, least, STATE=state, DIM=n // heads,
-        SHARED=heads // (b.shape[1] // state), BY_HEAD=by_head, CHANNELS=channels,
-        num_warps=4, **EXACT,
-    )  # fmt: skip
-    return y
+    strides = (of.stride(0) for of in (u, step, rate, b, c, gate))
+    arguments = u, step, rate, b, c, d, gate, bias, normed, kept, y, runs, *strides, n, least
+    shared = heads // (b.shape[1] // state)
+    shape = Constants(((state, n // heads, shared, by_head, channels),))
+    chains = len(runs.sources)
+    programs = triton.cdiv(n, channels) * chains
+    return y, Work("scan", programs, chains, arguments, Constants(()), shape)
 
 
 # Lanes are four axes of two, [R, 2, 2, 2, 2], so that the compiler keeps one layout for sums over 16 lanes and
@@ -106,11 +114,11 @@ def _store(pointer, parts, mask, lanes, LENGTH: tl.constexpr):
 
 @triton.jit
 def _scan_inputs(
-    u, step, rate, b, c, gate, bias, normed, runs, i, u_row, step_row, rate_row, b_row, c_row, gate_row,
-    least, channel, inside, head, group, lanes, STATE: tl.constexpr, BY_HEAD: tl.constexpr,
+    u, step, rate, b, c, gate, bias, normed, order, stores, i, u_row, step_row, rate_row, b_row, c_row,
+    gate_row, least, channel, inside, head, group, lanes, STATE: tl.constexpr, BY_HEAD: tl.constexpr,
 ):  # fmt: skip
     """Inputs of a token's step; loaded while the step before is computed."""
-    t = tl.load(runs.order + i)
+    t = tl.load(order + i)
     value = tl.load(u + t * u_row + channel, mask=inside)
     z = tl.load(gate + t * gate_row + channel, mask=inside)
     dt = tl.load(step + t * step_row + head, mask=inside)
@@ -126,18 +134,25 @@ def _scan_inputs(
     if normed is not None:
         bs = _rms(bs, normed[0] + channel * 0, normed[1], inside, lanes, STATE)
         cs = _rms(cs, normed[0] + channel * 0 + STATE, normed[1], inside, lanes, STATE)
-    return t, tl.load(runs.stores + i), value, z, dt, decay, bs, cs
+    return t, tl.load(stores + i), value, z, dt, decay, bs, cs
 
 
 @triton.jit
-def _scan(
-    u, step, rate, b, c, d, gate, bias, normed, kept, y, runs,
-    u_row, step_row, rate_row, b_row, c_row, gate_row, n, least,
-    STATE: tl.constexpr, DIM: tl.constexpr, SHARED: tl.constexpr, BY_HEAD: tl.constexpr,
-    CHANNELS: tl.constexpr,
-):  # fmt: skip
+def scanned(arguments, n_chains, number, SHAPE: tl.constexpr):
+    """Program ``number`` of :func:`scanning`: some channels of a chain of runs; none of further programs."""
+    (
+        u, step, rate, b, c, d, gate, bias, normed, kept, y, runs,
+        u_row, step_row, rate_row, b_row, c_row, gate_row, n, least,
+    ) = arguments  # fmt: skip
+    chains, starts, sources, order, stores = runs
+    STATE: tl.constexpr = SHAPE[0]
+    DIM: tl.constexpr = SHAPE[1]
+    SHARED: tl.constexpr = SHAPE[2]
+    BY_HEAD: tl.constexpr = SHAPE[3]
+    CHANNELS: tl.constexpr = SHAPE[4]
     G: tl.constexpr = (STATE + 15) // 16
-    channel = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
+    blocks = tl.cdiv(n, CHANNELS)
+    channel = number % blocks * CHANNELS + tl.arange(0, CHANNELS)
     inside = channel < n
     head = channel // DIM
     group = head // SHARED
@@ -145,21 +160,21 @@ def _scan(
     own = tl.load(d + head, mask=inside)
     if not BY_HEAD:
         rates = _load(rate + channel * STATE, inside, lanes, STATE)
-    chain = tl.program_id(1)
-    for run in range(tl.load(runs.chains + chain), tl.load(runs.chains + chain + 1)):
-        first, last = tl.load(runs.starts + run), tl.load(runs.starts + run + 1)
-        source = tl.load(runs.sources + run)
+    real, chain = number < blocks * n_chains, chains + number // blocks
+    for run in range(tl.load(chain, real, 0), tl.load(chain + 1, real, 0)):
+        first, last = tl.load(starts + run), tl.load(starts + run + 1)
+        source = tl.load(sources + run)
         begun = channel < tl.where(source < 0, 0, n)
         h = _load(kept + source * (n * STATE) + channel * STATE, begun, lanes, STATE)
         tl.debug_barrier()  # the run may keep its state in the row that it reads
         ahead = _scan_inputs(
-            u, step, rate, b, c, gate, bias, normed, runs, first, u_row, step_row, rate_row, b_row,
+            u, step, rate, b, c, gate, bias, normed, order, stores, first, u_row, step_row, rate_row, b_row,
             c_row, gate_row, least, channel, inside, head, group, lanes, STATE, BY_HEAD,
         )  # fmt: skip
         for i in range(first, last):
             t, row, value, z, dt, decay, bs, cs = ahead
             ahead = _scan_inputs(
-                u, step, rate, b, c, gate, bias, normed, runs, tl.minimum(i + 1, last - 1), u_row,
+                u, step, rate, b, c, gate, bias, normed, order, stores, tl.minimum(i + 1, last - 1), u_row,
                 step_row, rate_row, b_row, c_row, gate_row, least, channel, inside, head, group, lanes, STATE,
                 BY_HEAD,
             )  # fmt: skip

@@ -38,6 +38,14 @@ def visible_cells(batch: MicroBatch, raw: bool = False, distances: bool = False)
     )
 
 
+def apart(batch: MicroBatch) -> bool:
+    """Whether no token sees the cell of another one of the micro-batch; its own it sees."""
+    seen = batch.seen
+    new = np.concatenate(([0], np.cumsum(np.isin(seen.cells, batch.cell_ids))))
+    first = seen.start[seen.list]
+    return bool((new[first + seen.counts] - new[first] <= 1).all())
+
+
 def listed(
     cells: Int32s,
     start: Int64s,

@@ -10,6 +10,7 @@ import triton.language as tl
 
 from aleator.models.kernels.floats import EXACT, Constants, Work
 from aleator.models.kernels.heads import finish_heads
+from aleator.models.kernels.recurrent import scanned
 from aleator.models.kernels.recurrent_parts import convolved
 from aleator.models.kernels.routing import routed, routing
 
@@ -52,6 +53,8 @@ def worked(arguments, count, number, KIND: tl.constexpr, FORMS: tl.constexpr, SH
         finish_heads(arguments, count, number, FORMS, SHAPE)
     elif KIND == "convolution":
         convolved(arguments, count, number, SHAPE)
+    elif KIND == "scan":
+        scanned(arguments, count, number, SHAPE)
     else:
         routed(arguments, count, number, True, SHAPE)
 

@@ -91,6 +91,17 @@ class AttentionOps:
         rest = how.softcap, added, how.sinks, how.values_in_keys
         return attend(q, how.layer, cells, how.scale, fused, *rest)
 
+    def finish_and_attend(
+        self,
+        q: Sequence[Tensor],
+        k: Sequence[Tensor],
+        v: Sequence[Tensor],
+        how: Attending,
+        batch: Pass,
+    ) -> Tensor:
+        """The result of :meth:`attend`, of what :meth:`finish` gives; each head of queries has its own keys."""
+        return self.attend(self.finish(q, k, v, how, batch), how, batch)
+
     def attend_compressed(
         self,
         q: Sequence[Tensor],

@@ -338,6 +338,12 @@ class TorchOps(AttentionOps):
         y = scans.scan(u, dt, parts.a, b, c, batch.states, parts.index)
         return (y + d * u) * F.silu(gate.float())
 
+    def attend_and_scan(
+        self, q: Tensor, how: Attending, batch: Pass, of: Scanned, parts: Spaces
+    ) -> tuple[Tensor, Tensor]:
+        """The results of :meth:`attend` and of :meth:`scan`."""
+        return self.attend(q, how, batch), self.scan(of, parts, batch)
+
     def delta_scan(self, of: Deltas, parts: DeltaNet[Linear, Tensor], batch: Pass) -> Tensor:
         """The delta rule, see :func:`~aleator.models.layers.scans.delta_scan`, [T, H, Dv].
 

@@ -83,7 +83,8 @@ class HeadSpaceLayer(StatefulLayer[recurrent_parts.HeadSpace[Linear, torch.Tenso
     def __call__(self, x: Activations, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         x = self.ops.summed(x)
         gate, values, steps = self.split(self.ops.product(self.parts.project, x, self.norm))
-        y = self.scanned(gate, self.ops.convolve(values, self.parts, batch), steps, batch)
+        values = self.ops.convolve(values, self.parts, batch)
+        y = self.ops.scan(self.scanned(gate, values, steps), self.parts, batch)
         residual = Residual(_rows(x, rows), self.residual_scale)
         y = self.ops.product(*self.factors(_rows(y, rows)), residual=residual)
         return self.following(y)
@@ -93,13 +94,11 @@ class HeadSpaceLayer(StatefulLayer[recurrent_parts.HeadSpace[Linear, torch.Tenso
         ssm = self.parts.ssm
         return torch.split(projected.float(), [ssm.d_inner, ssm.conv_channels, ssm.heads], dim=1)
 
-    def scanned(
-        self, gate: torch.Tensor, values: torch.Tensor, steps: torch.Tensor, batch: Pass
-    ) -> torch.Tensor:
-        """The scan [T, inner] of the convolved ``values``."""
+    def scanned(self, gate: torch.Tensor, values: torch.Tensor, steps: torch.Tensor) -> Scanned:
+        """What is scanned, with the convolved ``values``."""
         inner, n = self.parts.ssm.d_inner, self.parts.ssm.groups * self.parts.ssm.d_state
         both = values[:, inner:].view(len(values), 2, n)
-        return self.ops.scan(Scanned(values[:, :inner], steps, both, gate), self.parts, batch)
+        return Scanned(values[:, :inner], steps, both, gate)
 
     def factors(self, y: torch.Tensor) -> Factors:
         """What is made of the scan's result, normalised and projected."""
