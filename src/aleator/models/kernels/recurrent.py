@@ -10,14 +10,15 @@ import torch
 import triton
 import triton.language as tl
 
-from aleator.models.kernels.floats import EXACT, exponential, sigmoid, silu, softplus
+from aleator.models.kernels.floats import EXACT, Constants, exponential, sigmoid, silu, softplus
+from aleator.models.kernels.own_steps import OwnSteps, own_steps
 from aleator.models.kernels.recurrent_parts import at_once, stayed, stepped
 from aleator.models.kernels.runs import Runs
 
 
 def scan(
     u: torch.Tensor,
-    step: torch.Tensor,
+    step: torch.Tensor | OwnSteps,
     rate: torch.Tensor,
     b: torch.Tensor,
     c: torch.Tensor,
@@ -34,7 +35,7 @@ def scan(
 
     Args:
         u: float32 [T, C]; like step, b, c and gate, with rows of any stride.
-        step: [T, C]; dt is its softplus.
+        step: [T, C], or what makes it; dt is its softplus.
         rate: [C, N]; the decay is e^(dt rate).
         b: [T, N].
         c: [T, N].
@@ -54,13 +55,18 @@ def scan(
         float32 [T, C].
     """
     (t, n), state = u.shape, kept.shape[2]
-    heads = step.shape[1] if by_head else n
     y = torch.empty((t, n), dtype=torch.float32, device=u.device)
     channels = at_once(n, 32 if state <= 64 else 16)
-    _scan[(triton.cdiv(n, channels), len(runs.sources))](
+    grid = triton.cdiv(n, channels), len(runs.sources)
+    own, constants = None, Constants(())
+    if isinstance(step, OwnSteps):
+        own, constants = step.given(channels, grid[0] * grid[1])
+        step = torch.empty_like(y)
+    heads = step.shape[1] if by_head else n
+    _scan[grid](
         u, step, rate, b, c, d, gate, bias, normed, kept, y, runs, u.stride(0), step.stride(0), rate.stride(0),
-        b.stride(0), c.stride(0), gate.stride(0), n, least, STATE=state, DIM=n // heads,
-        SHARED=heads // (b.shape[1] // state), BY_HEAD=by_head, CHANNELS=channels,
+        b.stride(0), c.stride(0), gate.stride(0), n, least, own, STATE=state, DIM=n // heads,
+        SHARED=heads // (b.shape[1] // state), BY_HEAD=by_head, CHANNELS=channels, OWN=constants,
         num_warps=4, **EXACT,
     )  # fmt: skip
     return y
@@ -132,9 +138,9 @@ def _scan_inputs(
 @triton.jit
 def _scan(
     u, step, rate, b, c, d, gate, bias, normed, kept, y, runs,
-    u_row, step_row, rate_row, b_row, c_row, gate_row, n, least,
+    u_row, step_row, rate_row, b_row, c_row, gate_row, n, least, own_given,
     STATE: tl.constexpr, DIM: tl.constexpr, SHARED: tl.constexpr, BY_HEAD: tl.constexpr,
-    CHANNELS: tl.constexpr,
+    CHANNELS: tl.constexpr, OWN: tl.constexpr,
 ):  # fmt: skip
     G: tl.constexpr = (STATE + 15) // 16
     channel = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
@@ -146,6 +152,9 @@ def _scan(
     if not BY_HEAD:
         rates = _load(rate + channel * STATE, inside, lanes, STATE)
     chain = tl.program_id(1)
+    if own_given is not None:
+        number = chain * tl.num_programs(0) + tl.program_id(0)
+        own_steps(own_given, step, runs, number, chain, channel, inside, n, OWN, CHANNELS)
     for run in range(tl.load(runs.chains + chain), tl.load(runs.chains + chain + 1)):
         first, last = tl.load(runs.starts + run), tl.load(runs.starts + run + 1)
         source = tl.load(runs.sources + run)
