@@ -154,9 +154,10 @@ def test_scans_that_make_their_steps(capability: int, kind: str, normed: bool) -
     operand = "*fp32", None, *weights, "fp32", STRIDE, "i32"
     memory = "*i32", "*fp32", "i32", "i32"
     types: dict[str, Any] = {n: "*fp32" for n in recurrent._scan.arg_names if n in POINTERS}
+    numbers: Any = ["*i64"] * 6
     types |= {
         "bias": None, "normed": ("*fp32", "fp32") if normed else None, "least": "fp32",
-        "runs": Runs(*["*i64"] * 6),
+        "runs": Runs(*numbers),
         "own_given": (tuple(parts[0]), operand, *memory, "*fp32", STRIDE, "*fp32", "i32"),
     }  # fmt: skip
     how = ("rms", 256, groups_at_once(256)) if normed else ("", 0, groups_at_once(256))

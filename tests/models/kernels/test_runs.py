@@ -70,10 +70,10 @@ def test_chains_are_those_of_shared_rows(padding: int) -> None:
         assert starts[n:] == [t] * (padding + 1)
         assert made.stores[t:].tolist() == [-1] * padding
         newest: dict[int, int] = {}
-        found = dict(enumerate(made.previous.tolist()))
+        previous: dict[int, int] = dict(enumerate(made.previous.tolist()))
         for own in batch.runs:
             row = -1 - MAX_CONV * (own.source + 1)
-            assert found.pop(own.tokens[0]) == newest.get(own.source, row)
-            assert [found.pop(t) for t in own.tokens[1:]] == own.tokens[:-1]
+            assert previous.pop(own.tokens[0]) == newest.get(own.source, row)
+            assert [previous.pop(t) for t in own.tokens[1:]] == own.tokens[:-1]
             newest |= {row: own.tokens[i] for i, row in own.stores}
-        assert set(found.values()) <= {-1}
+        assert set(previous.values()) <= {-1}
