@@ -150,7 +150,7 @@ class Convolution:
 
     @property
     def constants(self) -> tuple[Any, ...]:
-        """Constants of kernels, as many as of a :class:`PartNorm`: the width, ..., kind, ..."""
+        """Constants of kernels, as many as a :class:`PartNorm` has: the width first, and the kind."""
         return self.weight.shape[1], False, self.kind, 1, 1
 
 
