@@ -83,6 +83,8 @@ def test_mixtures_are_few_launches(name: str, tmp_path: Path) -> None:
         ("deepseek2", 7),
         ("minicpm3", 6),
         ("mamba2", 6),
+        ("jamba", 6),
+        ("mamba", 4),
         ("qwen3next", 8),
         ("mpt", 6),
         ("mistral3", 6),

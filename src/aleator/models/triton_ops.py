@@ -15,9 +15,10 @@ from aleator.models.kernels.floats import Work
 from aleator.models.kernels.fused import Operand, product_of_few
 from aleator.models.kernels.mixture import mixed_products
 from aleator.models.kernels.norms import RowNorm
+from aleator.models.kernels.own_steps import OwnSteps
 from aleator.models.kernels.planes import planes, together
 from aleator.models.kernels.product import FEW
-from aleator.models.kernels.recurrent_parts import PartNorm
+from aleator.models.kernels.recurrent_parts import Convolution, PartNorm
 from aleator.models.kernels.works import launch, route
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import Norm, as_it_is
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from aleator.models.config import ExpertsConfig
     from aleator.models.layers.ops import Spaces
     from aleator.models.layers.parts import FeedForward, Mixture
-    from aleator.models.layers.recurrent_parts import DeltaNet, Stateful
+    from aleator.models.layers.recurrent_parts import DeltaNet, Stateful, StateSpace
 
 
 class TritonOps(TritonAttention):
@@ -313,6 +314,32 @@ class TritonOps(TritonAttention):
         y, work = _scanning(of, parts, batch)
         return attend(q, *visible(how, triton_pass(batch)), beside=work), y
 
+    def selective(
+        self,
+        projected: Tensor,
+        parts: StateSpace[Linear, Tensor],
+        batch: Pass,
+        norms: tuple[Norm, Norm],
+    ) -> Tensor:
+        """See :class:`TorchOps`; few rows take two launches, if each matrix has one type."""
+        t, ssm, matrices = len(projected), parts.ssm, alone(parts.select, parts.time_step)
+        if t > FEW or not matrices:
+            return super().selective(projected, parts, batch, norms)
+        conv, kept = (as_tensor(of[parts.index]) for of in (batch.states.conv, batch.states.ssm))
+        runs, of = triton_pass(batch).runs, (parts.conv_weight, parts.conv_bias)
+        x, gate = projected.chunk(2, 1)
+        taken = Convolution(*of, conv, runs, torch.empty((t, ssm.d_inner), device=x.device))
+        selected = product_of_few(matrices[:1], x, parts=[taken])
+        steps = Operand(selected[:, : ssm.dt_rank], row_norm(norms[0]))
+        own = OwnSteps(matrices[1], steps, x, taken)
+        b, c = selected[:, ssm.dt_rank :].chunk(2, 1)
+        norm = row_norm(norms[1])
+        normed = None if norm is None or norm.weight is None else (norm.weight, norm.eps)
+        given = taken.y, own, parts.a, b, c, parts.d, gate, kept, runs
+        y, work = recurrent.scanning(*given, normed=normed)
+        launch(work)
+        return y
+
     def scan(self, of: Scanned, parts: Spaces, batch: Pass) -> Tensor:
         y, work = _scanning(of, parts, batch)
         launch(work)
@@ -355,16 +382,11 @@ def _scanning(of: Scanned, parts: Spaces, batch: Pass) -> tuple[Tensor, Work]:
     """The scan's result, and what is to be launched to make it."""
     kept, runs = as_tensor(batch.states.ssm[parts.index]), triton_pass(batch).runs
     step, rate, bias, least, by_head = of.steps, parts.a, None, 0.0, False
-    both, norm, normed = of.both, row_norm(of.norm), None
-    if norm is not None and norm.weight is not None and len(both) <= FEW:
-        normed = norm.weight, norm.eps
-    else:  # each program would make them again
-        both = of.norm(both)
     if isinstance(parts, HeadSpace):
         by_head, bias, least = True, parts.time_bias, parts.ssm.least_step
-        if len(step) > FEW:  # so too
+        if len(step) > FEW:  # each program would make them again
             step, rate = recurrent_parts.time_step(step, bias, rate, least)
             bias = None
-    b, c = both.unbind(1)
+    b, c = of.norm(of.both).unbind(1)
     given = of.u, step, rate, b, c, parts.d, of.gate, kept, runs
-    return recurrent.scanning(*given, by_head, bias, least, normed)
+    return recurrent.scanning(*given, by_head, bias, least)

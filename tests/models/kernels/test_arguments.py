@@ -35,6 +35,7 @@ from aleator.models.kernels import (
     routing,
     works,
 )  # fmt: skip
+from aleator.models.kernels.own_steps import OwnSteps
 from aleator.models.kernels.planes import Planes, planes, stack
 from aleator.models.kernels.recurrent_parts import PartNorm
 from aleator.models.kernels.runs import Runs
@@ -76,7 +77,7 @@ def shown(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-RUNS = Runs(*(of(n, dtype=torch.int64) for n in (5, 5, 4, 70, 70)))
+RUNS = Runs(*(of(n, dtype=torch.int64) for n in (5, 5, 4, 70, 70, 70)))
 
 
 @pytest.fixture
@@ -324,6 +325,15 @@ def test_launches_of_states(launched: list[str]) -> None:
             of(8),
             0.5,
         )
+    taken = recurrent_parts.Convolution(of(96, 4), of(96), of(6, 96, 3), runs, of(9, 96))
+    for kind, n_in in (("Q8_0", 32), ("BF16", 30), ("Q4_K", 256)):
+        both = fused.product_of_few(
+            [matrix("Q8_0", n_in + 32, 96)], of(9, 192)[:, :96], parts=[taken]
+        )
+        operand = fused.Operand(both[:, :n_in], norms.RowNorm("rms", of(n_in), None, 1e-5))
+        step = OwnSteps(matrix(kind, 96, n_in, True), operand, of(9, 192)[:, :96], taken)
+        rest = both[:, n_in : n_in + 16], both[:, n_in + 16 :], of(96), of(9, 192)[:, 96:]
+        scan(taken.y, step, of(96, 16), *rest, of(6, 96, 16), runs)
     short = of(9, 100), of(100, 3), None, of(6, 100, 2)
     convolve(*short, runs, False, (of(9, 100), of(9, 100)))
     a, b = of(9, 20), of(9, 16)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,9 +11,10 @@ import torch
 from aleator.models.kernels import floats, fused, norms, recurrent_parts
 from aleator.models.kernels.fused import Operand, product_of_few
 from aleator.models.kernels.norms import RowNorm
+from aleator.models.kernels.own_steps import OwnSteps
 from aleator.models.kernels.planes import FLOATS, Planes, joined, planes
 from aleator.models.kernels.product import product
-from aleator.models.kernels.recurrent_parts import PartNorm
+from aleator.models.kernels.recurrent_parts import Convolution, PartNorm
 from tests.models.kernels import test_product as of_product
 from tests.models.kernels import test_recurrent as recurrent
 from tests.models.kernels.test_product import activations, same
@@ -180,3 +183,46 @@ def test_convolutions_beside_products(name: str, n: int, multiplied: int) -> Non
     assert recurrent.equal(kept, before.numpy())
     both = [product(of, rows).numpy() for of, rows in zip(matrices, (one, other), strict=True)]
     assert recurrent.equal(made, np.concatenate(both, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "normed"),
+    [
+        ("few", "Q8_0", True), ("few", "BF16", False), ("few", "F32", True), ("in place", "F32", False),
+        ("three", "Q5_1", False),
+    ],
+)  # fmt: skip
+def test_states_of_few_tokens(name: str, kind: str, normed: bool) -> None:
+    """What two launches make and keep is what a convolution, two products and a scan do."""
+    inner, rank, n = 64, 32, 16
+    batch = recurrent.batch_of(name)
+    runs, t = recurrent.runs_of(batch, name == "few"), len(batch.order)
+    rng = np.random.default_rng([t, normed])
+
+    def numbers(*shape: int, special: bool = False) -> torch.Tensor:
+        return torch.from_numpy(recurrent.numbers(rng, *shape, special=special))
+
+    select = matrix(kind, rank + 2 * n, inner, False)
+    last = matrix(kind, inner, rank, True)
+    x, gate = numbers(t, 2 * inner, special=True).chunk(2, 1)
+    weight, bias, a, d = numbers(inner, 4), numbers(inner), numbers(inner, n), numbers(inner)
+    norm = RowNorm("rms", numbers(rank), None, 1e-5) if normed else None
+    of_both = (numbers(2, n), 1e-5) if normed else None
+    apart = numbers(recurrent.ROWS, inner, 3), numbers(recurrent.ROWS, inner, n)
+    conv, kept = (each.clone() for each in apart)
+
+    def scanned(u: torch.Tensor, selected: torch.Tensor, step: Any, kept: torch.Tensor) -> Any:
+        b, c = selected[:, rank:].chunk(2, 1)
+        return recurrent.scan(u, step, a, b, c, d, gate, kept, runs, normed=of_both)
+
+    u = recurrent.convolve(x, weight, bias, apart[0], runs, True)
+    selected = product_of_few([select], u)
+    steps = product_of_few([last], selected[:, :rank], norm)
+    expected = scanned(u, selected, steps, apart[1])
+    taken = Convolution(weight, bias, conv, runs, torch.empty(t, inner))
+    selected = product_of_few([select], x, parts=[taken])
+    own = OwnSteps(last, Operand(selected[:, :rank], norm), x, taken)
+    assert same(scanned(taken.y, selected, own, kept), expected.numpy())
+    assert same(taken.y, u.numpy())
+    for made, before in zip((conv, kept), apart, strict=True):
+        assert same(made, before.numpy())

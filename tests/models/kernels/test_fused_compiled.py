@@ -20,13 +20,13 @@ from tests.device.compiled import built, check_exact
 from tests.models.kernels.test_product_compiled import of_type
 
 STRIDE = "i32, a multiple of 16"
-CONVOLUTION = *["*fp32"] * 2, None, *["*fp32"] * 2, ("*i64",) * 5, None, STRIDE, "i32"
+CONVOLUTION = *["*fp32"] * 2, None, *["*fp32"] * 2, ("*i64",) * 6, None, STRIDE, "i32"
 
 
-def scan_types(biased: bool = True, normed: bool = False) -> tuple[Any, ...]:
-    """The types of a scan's arguments."""
+def scan_types(biased: bool = True, normed: bool = False, own: Any = None) -> tuple[Any, ...]:
+    """The types of a scan's arguments; ``own``: of what makes its time steps."""
     bias, norms = "*fp32" if biased else None, ("*fp32", "fp32") if normed else None
-    return *["*fp32"] * 7, bias, norms, "*fp32", "*fp32", ("*i64",) * 5, *["i32"] * 7, "fp32"
+    return *["*fp32"] * 7, bias, norms, "*fp32", "*fp32", ("*i64",) * 6, *["i32"] * 7, "fp32", own
 
 
 def check(
@@ -42,7 +42,8 @@ def check(
 
     def given(kind: Any, place: tuple[int, ...]) -> Any:
         if isinstance(kind, tuple):
-            return tuple(given(each, (*place, i)) for i, each in enumerate(kind))
+            inner = (given(each, (*place, i)) for i, each in enumerate(kind))
+            return type(kind)(*inner) if hasattr(kind, "_fields") else tuple(inner)
         if kind is None:
             constants[place] = None
             return "constexpr"
@@ -86,7 +87,7 @@ def products(
     capability: int, kinds: list[str], rows: int, width: int, norm: str, activation: str = "",
     weighs: str = "", parts_of_rows: int = 0, summed: int = 0, gate: str = "silu",
     beside: tuple[str, Any, Any, Any] = ("", None, Constants(()), Constants(())),
-    plain: bool = False,
+    plain: bool = False, convolved: bool = False,
 ) -> None:  # fmt: skip
     """``weighs``: the first matrix is a stack; "input": its weights multiply what it takes.
 
@@ -94,6 +95,7 @@ def products(
     ``parts_of_rows``: the size of parts that are normalised first, and gated or, ``summed`` times, added.
     ``beside``: kind, types and constants of what is done beside the product.
     ``plain``: the second matrix has no activation.
+    ``convolved``: the rows are, first.
     """
     rows = fused.rows_at_once(rows, [of_type(k)["BLOCK"] if k in FORMS else 1 for k in kinds])
     parts, forms = parts_of(kinds, 6, rows)
@@ -104,11 +106,22 @@ def products(
         (*of, "fp32", "i32", "i32", "i32", "fp32", *taken)
         for of, taken in zip(steps, takes, strict=False)
     )
+    if convolved:
+        before = (("*fp32", "*fp32", "*fp32", "*i64", "*fp32"),)
     weights = "*fp32" if norm else None, "*fp32" if norm == "layer" else None
-    operand = "*fp32", before if parts_of_rows else None, *weights, "fp32", STRIDE, "i32"
+    operand = (
+        "*fp32",
+        before if parts_of_rows or convolved else None,
+        *weights,
+        "fp32",
+        STRIDE,
+        "i32",
+    )
     of_parts = (
         PartNorm(parts_of_rows, kind=gate).constants if parts_of_rows else (0, False, "", 1, 1)
     )
+    if convolved:
+        of_parts = (4, False, "convolution", 1, 1)
     gated = activation, activation not in ("", "clamped")
     rest = norm, 4096 if norm else 0, groups_at_once(4096), *of_parts * 3
     given = [(*gated, *rest), (*(("", False) if plain else gated), *rest)]
@@ -167,6 +180,15 @@ def test_convolutions_beside_products(capability: int, kind: str) -> None:
     """Kimi-linear's: gates and decays are made of two inputs meanwhile."""
     beside = "convolution", ("i32", CONVOLUTION), Constants(()), Constants(((4, True, 4, 64, 4),))
     products(capability, [kind, kind], 4, 8, "", beside=beside)
+
+
+@pytest.mark.parametrize(
+    ("capability", "kind", "rows"),
+    [(80, "Q4_K", 4), (90, "BF16", 1), (120, "Q8_0", 4), (90, "F32", 4)],
+)
+def test_products_of_convolved_rows(capability: int, kind: str, rows: int) -> None:
+    """Jamba's: time steps, B and C."""
+    products(capability, [kind], rows, 8, "", convolved=True)
 
 
 @pytest.mark.parametrize(("capability", "kind"), [(80, "Q4_K"), (90, "BF16"), (120, "Q8_0")])

@@ -61,6 +61,11 @@ BATCHES = {
         run(2, [0, 3, 4], (1, 5), (2, 0)), run(0, [1, 2], (1, 1)), run(4, [6], (0, 2)),
         run(3, [5, 8, 9, 10, 11], (4, 3)), run(1, [12, 13, 14, 15, 16], (0, 0)), run(-1, [7], (0, 4)),
     ],
+    # A row that is read is written twice, between them read again; others begin anew, or from a row alone.
+    "few": [
+        run(2, [0, 3, 4], (1, 5), (2, 2)), run(2, [1], (0, 2)), run(2, [2], (0, 0)), run(5, [6, 9], (1, 1)),
+        run(-1, [7, 8], (0, 4), (1, 5)), run(3, [5, 10, 11, 12, 13]),
+    ],
 }  # fmt: skip
 ROWS = 6
 
@@ -106,7 +111,7 @@ def test_chains_have_no_row_in_common() -> None:
     assert runs.chains.tolist() == [0, 5, 6, 6, 6, 6, 6]
     assert runs.sources.tolist() == [2, 0, 4, 1, -1, 3]
     empty = RecurrentBatch([], [], [], np.zeros(0, np.int32))
-    assert numbers_of(empty, 2, 1).tolist() == [0] * 8 + [0, -1]
+    assert numbers_of(empty, 2, 1).tolist() == [0] * 8 + [0, -1, -1]
 
 
 def convolve(*given: Any) -> torch.Tensor:

@@ -12,9 +12,10 @@ from triton.backends import compiler
 
 from aleator.models.kernels import recurrent, recurrent_parts, works
 from aleator.models.kernels.floats import Constants
+from aleator.models.kernels.norms import groups_at_once
 from aleator.models.kernels.runs import Runs
 from tests.device.compiled import compiled, spills
-from tests.models.kernels.test_fused_compiled import STRIDE, check, scan_types
+from tests.models.kernels.test_fused_compiled import STRIDE, check, parts_of, scan_types
 
 POINTERS = [
     "x", "weight", "bias", "kept", "y", "step", "gate", "q", "k", "v", "beta", "decay", "a", "written", "stays",
@@ -59,7 +60,7 @@ def instructions(name: str) -> list[str]:
     kernel, warps, constants = USUAL[name]
     constants = {**constants}
     types: dict[str, Any] = {n: "*fp32" if n in POINTERS else "i32" for n in kernel.arg_names}
-    numbers: Any = ["*i64"] * 5
+    numbers: Any = ["*i64"] * 6
     types.update(
         {
             "runs": Runs(*numbers),
@@ -123,7 +124,7 @@ def test_convolutions(capability: int, biased: bool, gated: bool, shape: tuple[A
         *pair,
         "*fp32" if biased else None,
         *pair,
-        ("*i64",) * 5,
+        ("*i64",) * 6,
         pair if gated else None,
         STRIDE,
         "i32",
@@ -134,4 +135,27 @@ def test_convolutions(capability: int, biased: bool, gated: bool, shape: tuple[A
         "BESIDE_SHAPE": none,
     }  # fmt: skip
     types = {"arguments": arguments, "beside": None}
+    check(works._worked, capability, types, fixed, num_warps=4)
+
+
+@pytest.mark.parametrize(
+    ("capability", "kind", "normed"),
+    [
+        (80, "Q4_K", True), (90, "Q8_0", False), (120, "F32", True), (90, "BF16", True), (90, "Q6_K", True),
+        (120, "Q8_0", True), (80, "F32", False),
+    ],
+)  # fmt: skip
+def test_scans_that_make_their_steps(capability: int, kind: str, normed: bool) -> None:
+    """Jamba's, of 256 numbers for time steps; and without norms mamba's."""
+    parts, forms = parts_of([kind], 2, 4)
+    weights = "*fp32" if normed else None, None
+    operand = "*fp32", None, *weights, "fp32", STRIDE, "i32"
+    own = tuple(parts[0]), operand, "*i32", "*fp32", "i32", "i32", "*fp32", STRIDE, "*fp32", "i32"
+    how = ("rms", 256, groups_at_once(256)) if normed else ("", 0, groups_at_once(256))
+    none = Constants(())
+    fixed = {
+        "KINDS": Constants((("scan",),)), "FORMS": Constants(((*forms[0], *how, True, 4),)),
+        "SHAPE": Constants((MAMBA,)), "BESIDE": none, "BESIDE_SHAPE": none,
+    }  # fmt: skip
+    types = {"arguments": scan_types(False, normed, own), "beside": None}
     check(works._worked, capability, types, fixed, num_warps=4)

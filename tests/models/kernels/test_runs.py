@@ -11,6 +11,7 @@ pytest.importorskip("triton")
 import torch
 
 from aleator.cache.pools.recurrent_rows import RecurrentBatch, Run
+from aleator.models.config import MAX_CONV
 from aleator.models.kernels.runs import Runs, numbers_of
 
 ROWS = 9
@@ -26,7 +27,10 @@ def batch_of(seed: int) -> RecurrentBatch:
         kept = [i for i in range(len(own)) if rng.random() < 0.4 and rows]
         stores = [(i, rows.pop()) for i in kept if rows]
         runs.append(Run(int(rng.integers(-1, ROWS)), (0,), own, own, stores))
-    return RecurrentBatch([], [], runs, np.zeros(sum(len(r.tokens) for r in runs), np.int32))
+    used = sorted(token for each in runs for token in each.tokens)
+    for each in runs:
+        each.tokens[:] = map(used.index, each.tokens)
+    return RecurrentBatch([], [], runs, np.zeros(len(used), np.int32))
 
 
 def chains_of(runs: list[Run]) -> list[list[int]]:
@@ -65,3 +69,11 @@ def test_chains_are_those_of_shared_rows(padding: int) -> None:
             assert made.stores[part].tolist() == rows
         assert starts[n:] == [t] * (padding + 1)
         assert made.stores[t:].tolist() == [-1] * padding
+        newest: dict[int, int] = {}
+        previous: dict[int, int] = dict(enumerate(made.previous.tolist()))
+        for own in batch.runs:
+            row = -1 - MAX_CONV * (own.source + 1)
+            assert previous.pop(own.tokens[0]) == newest.get(own.source, row)
+            assert [previous.pop(t) for t in own.tokens[1:]] == own.tokens[:-1]
+            newest |= {row: own.tokens[i] for i, row in own.stores}
+        assert set(previous.values()) <= {-1}

@@ -244,7 +244,7 @@ def attend(
         if tl.program_id(1) > 0:
             further = (tl.program_id(1) - 1) * tl.num_programs(0) + tl.program_id(0)
             further = further * tl.num_programs(2) + tl.program_id(2)
-            scanned(beside[0], beside[1], further, SCAN)
+            scanned(beside[0], beside[1], further, None, SCAN)
             return
     if finish is not None:
         token = tl.program_id(0) % n_tokens

@@ -16,11 +16,11 @@ import triton.language as tl
 
 from aleator.models.kernels import norms
 from aleator.models.kernels.floats import EXACT, Constants, Work, sized
-from aleator.models.kernels.planes import CHUNK, FORMS, Planes
-from aleator.models.kernels.product import FEW, TILE, forms_of, has_dp4a, words
+from aleator.models.kernels.planes import FORMS, Planes
+from aleator.models.kernels.product import FEW, TILE, forms_of, has_dp4a, pair_words, planes_of
 from aleator.models.kernels.product_sums import finish
 from aleator.models.kernels.ready import parts_ready, rows_ready, tile_sums
-from aleator.models.kernels.recurrent_parts import PartNorm
+from aleator.models.kernels.recurrent_parts import Convolution, PartNorm, convolved_rows
 from aleator.models.kernels.routing import routed
 from aleator.models.kernels.works import worked
 
@@ -38,7 +38,8 @@ class Operand(NamedTuple):
 
     x: torch.Tensor
     norm: norms.RowNorm | None = None
-    parts: Sequence[PartNorm] = ()  # one after the other, at most MOST_PARTS
+    # One after the other, at most MOST_PARTS; only the first may be a convolution
+    parts: Sequence[PartNorm | Convolution] = ()
     activation: str = ""  # of the product, see :func:`product_of_few`
     gated: bool = False
 
@@ -71,7 +72,7 @@ def product_of_few(
     scale: float = 1.0,
     chosen: torch.Tensor | None = None,
     times: torch.Tensor | None = None,
-    parts: Sequence[PartNorm] = (),
+    parts: Sequence[PartNorm | Convolution] = (),
     out: torch.Tensor | None = None,
     beside: Work | None = None,
     second: Operand | None = None,
@@ -167,17 +168,6 @@ def rows_at_once(n: int, blocks: Sequence[int]) -> int:
     return min(triton.next_power_of_2(n), sized(FEW, most))
 
 
-def planes_of(m: Planes) -> tuple[Any, ...]:
-    """A kernel's arguments for a matrix: its planes, low and high as int32, bias, n_out and chunks."""
-    planes = (words(m.low), words(m.high)) if m.block > 1 else (m.low, None)
-    return (*planes, m.d, m.m, m.scale, m.least, m.bias, m.n_out, m.low.shape[-2])
-
-
-def pair_words(matrices: Sequence[Planes]) -> int:
-    """Words of a row as matrices in BF16 take it, see :func:`~aleator.models.kernels.product.paired`."""
-    return max((CHUNK // 2 * m.low.shape[-2] for m in matrices if m.type == "BF16"), default=0)
-
-
 @triton.jit
 def _of_matrix(
     part, table, residual, chosen, times, route, n_routed, out, room, float_room, n_tokens, out_stride,
@@ -229,10 +219,15 @@ def _of_matrix(
         for s in tl.static_range(len(before)):
             if s > 0:
                 x, x_stride = before[s][10], before[s][11]
-            parts_ready(
-                x, made, before[s], table, float_room + ready, begins, last, x_stride, n_in,
-                GIVEN, OF + 5 * s + 5, T,
-            )  # fmt: skip
+            if GIVEN[OF + 5 * s + 7] == "convolution":
+                convolved_rows(
+                    x, before[s], float_room + ready, begins, last, x_stride, n_in, GIVEN[OF + 5 * s + 5], T
+                )  # fmt: skip
+            else:
+                parts_ready(
+                    x, made, before[s], table, float_room + ready, begins, last, x_stride, n_in,
+                    GIVEN, OF + 5 * s + 5, T,
+                )  # fmt: skip
             tl.debug_barrier()
             made = float_room + ready
         x, x_stride = made, n_in

@@ -13,10 +13,10 @@ import triton
 import triton.language as tl
 
 from aleator.models.kernels.floats import EXACT, sized
-from aleator.models.kernels.fused import PROGRAMS, pair_words, planes_of
+from aleator.models.kernels.fused import PROGRAMS
 from aleator.models.kernels.norms import REGISTERS
 from aleator.models.kernels.planes import FORMS, Planes
-from aleator.models.kernels.product import forms_of, has_dp4a
+from aleator.models.kernels.product import forms_of, has_dp4a, pair_words, planes_of
 from aleator.models.kernels.product_sums import finish, places
 from aleator.models.kernels.ready import made_pairs, prepared, tile_sums
 

@@ -9,9 +9,8 @@ import triton
 import triton.language as tl
 
 from aleator.models.kernels.floats import Constants, sized
-from aleator.models.kernels.fused import pair_words, planes_of
-from aleator.models.kernels.planes import FORMS, Planes
-from aleator.models.kernels.product import forms_of, has_dp4a
+from aleator.models.kernels.planes import Planes
+from aleator.models.kernels.product import forms_of, has_dp4a, planes_of, row_words
 from aleator.models.kernels.ready import rows_ready, tile_sums
 
 WARPS = 8
@@ -33,11 +32,11 @@ class OwnHeads(NamedTuple):
         t, heads, _ = x.shape
         made = torch.empty((t, heads, self.down.n_out), device=x.device)
         tiles = tuple(map(_tile, matrices))
-        size = max(map(sum, map(_words, matrices, tiles)))
+        words = [row_words(m, tile[0]) for m, tile in zip(matrices, tiles, strict=True)]
+        size = max(map(sum, words))
         room = torch.empty((t * heads, size), dtype=torch.int32, device=x.device)
         each = tuple(
-            (planes_of(m), m.n_in, _words(m, tile)[0])
-            for m, tile in zip(matrices, tiles, strict=True)
+            (planes_of(m), m.n_in, ints) for m, (ints, _) in zip(matrices, words, strict=True)
         )
         arguments = (
             x, x.stride(0), x.stride(1), *each, made, room, room.view(torch.float32), size,
@@ -52,14 +51,6 @@ def _tile(m: Planes) -> tuple[int, int]:
     length = max(min(triton.next_power_of_2(m.n_in // 32), _TILE // _ROWS), 8)
     width = _ROWS if m.block == 1 else _TILE // length
     return min(triton.next_power_of_2(m.n_out), sized(512, width)), length
-
-
-def _words(m: Planes, tile: tuple[int, int]) -> tuple[int, int]:
-    """Words of a program's memory: integers of a rounded row, or pairs; then scales and sums of blocks."""
-    if m.block == 1:
-        return 0, pair_words([m])
-    sums = 2 if FORMS[m.type].least else 1
-    return m.n_in // 32 * 10, m.n_in // m.block * (1 + sums * tile[0])
 
 
 @triton.jit

@@ -212,6 +212,28 @@ def words(part: torch.Tensor | None) -> torch.Tensor | None:
     return None if part is None else part.view(torch.int32)
 
 
+def planes_of(m: Planes) -> tuple[Any, ...]:
+    """A kernel's arguments for a matrix: its planes, low and high as int32, bias, n_out and chunks."""
+    planes = (words(m.low), words(m.high)) if m.block > 1 else (m.low, None)
+    return (*planes, m.d, m.m, m.scale, m.least, m.bias, m.n_out, m.low.shape[-2])
+
+
+def pair_words(matrices: Sequence[Planes]) -> int:
+    """Words of a row as matrices in BF16 take it, see :func:`paired`."""
+    return max((CHUNK // 2 * m.low.shape[-2] for m in matrices if m.type == "BF16"), default=0)
+
+
+def row_words(m: Planes, width: int) -> tuple[int, int]:
+    """Words of a program's memory: integers of a rounded row, or pairs; then scales and sums of blocks.
+
+    ``width``: rows of the matrix at a time.
+    """
+    if m.block == 1:
+        return 0, pair_words([m])
+    sums = 2 if FORMS[m.type].least else 1
+    return m.n_in // 32 * 10, m.n_in // m.block * (1 + sums * width)
+
+
 @functools.cache
 def processors(device: torch.device) -> int:
     """How many multiprocessors a device has; 1 for a CPU."""

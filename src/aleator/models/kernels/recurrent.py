@@ -19,13 +19,14 @@ from aleator.models.kernels.floats import (
     silu,
     softplus,
 )
+from aleator.models.kernels.own_steps import OwnSteps, own_steps
 from aleator.models.kernels.recurrent_parts import at_once, stayed, stepped
 from aleator.models.kernels.runs import Runs
 
 
 def scanning(
     u: torch.Tensor,
-    step: torch.Tensor,
+    step: torch.Tensor | OwnSteps,
     rate: torch.Tensor,
     b: torch.Tensor,
     c: torch.Tensor,
@@ -42,7 +43,7 @@ def scanning(
 
     Args:
         u: float32 [T, C]; like step, b, c and gate, with rows of any stride.
-        step: [T, C]; dt is its softplus.
+        step: [T, C], or what makes it; dt is its softplus.
         rate: [C, N]; the decay is e^(dt rate).
         b: [T, N].
         c: [T, N].
@@ -62,16 +63,20 @@ def scanning(
         float32 [T, C], and what is to be launched to make it.
     """
     (t, n), state = u.shape, kept.shape[2]
-    heads = step.shape[1] if by_head else n
     y = torch.empty((t, n), dtype=torch.float32, device=u.device)
     channels = at_once(n, 32 if state <= 64 else 16)
-    strides = (of.stride(0) for of in (u, step, rate, b, c, gate))
-    arguments = u, step, rate, b, c, d, gate, bias, normed, kept, y, runs, *strides, n, least
-    shared = heads // (b.shape[1] // state)
-    shape = Constants(((state, n // heads, shared, by_head, channels),))
     chains = len(runs.sources)
     programs = triton.cdiv(n, channels) * chains
-    return y, Work("scan", programs, chains, arguments, Constants(()), shape)
+    own, constants = None, Constants(())
+    if isinstance(step, OwnSteps):
+        own, constants = step.given(channels, programs)
+        step = torch.empty_like(y)
+    heads = step.shape[1] if by_head else n
+    strides = (of.stride(0) for of in (u, step, rate, b, c, gate))
+    arguments = u, step, rate, b, c, d, gate, bias, normed, kept, y, runs, *strides, n, least, own
+    shared = heads // (b.shape[1] // state)
+    shape = Constants(((state, n // heads, shared, by_head, channels),))
+    return y, Work("scan", programs, chains, arguments, constants, shape)
 
 
 # Lanes are four axes of two, [R, 2, 2, 2, 2], so that the compiler keeps one layout for sums over 16 lanes and
@@ -138,13 +143,16 @@ def _scan_inputs(
 
 
 @triton.jit
-def scanned(arguments, n_chains, number, SHAPE: tl.constexpr):
-    """Program ``number`` of :func:`scanning`: some channels of a chain of runs; none of further programs."""
+def scanned(arguments, n_chains, number, OWN: tl.constexpr, SHAPE: tl.constexpr):
+    """Program ``number`` of :func:`scanning`: some channels of a chain of runs; none of further programs.
+
+    OWN is of :class:`OwnSteps`, beside which there are no further programs.
+    """
     (
         u, step, rate, b, c, d, gate, bias, normed, kept, y, runs,
-        u_row, step_row, rate_row, b_row, c_row, gate_row, n, least,
+        u_row, step_row, rate_row, b_row, c_row, gate_row, n, least, own_given,
     ) = arguments  # fmt: skip
-    chains, starts, sources, order, stores = runs
+    chains, starts, sources, order, stores, _ = runs
     STATE: tl.constexpr = SHAPE[0]
     DIM: tl.constexpr = SHAPE[1]
     SHARED: tl.constexpr = SHAPE[2]
@@ -160,8 +168,11 @@ def scanned(arguments, n_chains, number, SHAPE: tl.constexpr):
     own = tl.load(d + head, mask=inside)
     if not BY_HEAD:
         rates = _load(rate + channel * STATE, inside, lanes, STATE)
-    real, chain = number < blocks * n_chains, chains + number // blocks
-    for run in range(tl.load(chain, real, 0), tl.load(chain + 1, real, 0)):
+    real, chain = number < blocks * n_chains, number // blocks
+    begin, end = tl.load(chains + chain, real, 0), tl.load(chains + chain + 1, real, 0)
+    if own_given is not None:
+        own_steps(own_given, step, runs, number, chain, channel, inside, n, OWN, CHANNELS)
+    for run in range(begin, end):
         first, last = tl.load(starts + run), tl.load(starts + run + 1)
         source = tl.load(sources + run)
         begun = channel < tl.where(source < 0, 0, n)

@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from aleator.models.config import MAX_CONV
 from aleator.models.kernels.floats import (
     EXACT,
     Constants,
@@ -26,6 +27,8 @@ from aleator.models.kernels.floats import (
 )
 from aleator.models.kernels.norms import activate, groups_at_once, rows_at_once
 from aleator.models.kernels.runs import Runs
+
+_MAX_CONV = tl.constexpr(MAX_CONV)
 
 
 def convolving(
@@ -74,7 +77,7 @@ def _values(
 def convolved(arguments, n_chains, number, SHAPE: tl.constexpr):
     """Program ``number`` of :func:`convolving`: some channels of a chain of runs; none of further programs."""
     x, weight, bias, kept, y, runs, gates, stride, n = arguments
-    chains, starts, sources, order, stores = runs
+    chains, starts, sources, order, stores, _ = runs
     WIDTH: tl.constexpr = SHAPE[0]
     TOKENS: tl.constexpr = SHAPE[2]
     CHANNELS: tl.constexpr = SHAPE[3]
@@ -124,6 +127,99 @@ def convolved(arguments, n_chains, number, SHAPE: tl.constexpr):
                 to = kept + rows * (n * BEFORE) + channels * BEFORE + slot
                 tl.store(to, latest, mask=wanted & (channels < n))
         tl.debug_barrier()  # the next run may start from what this one has kept
+
+
+@dataclass(frozen=True, eq=False)
+class Convolution:
+    """A convolution over time and SiLU, see :func:`convolving`, of what a product of few rows takes.
+
+    The product's programs make it; :func:`keep_latest` in a later launch keeps what it has taken.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+    kept: Tensor
+    runs: Runs
+    y: Tensor  # the result, float32 [T, C]
+    kind = "convolution"
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """For kernels: tensors."""
+        return self.weight, self.bias, self.kept, self.runs.previous, self.y
+
+    @property
+    def constants(self) -> tuple[Any, ...]:
+        """Constants of kernels, as many as a :class:`PartNorm` has: the width first, and the kind."""
+        return self.weight.shape[1], False, self.kind, 1, 1
+
+
+@triton.jit
+def _before(previous, at):
+    """Where the tokens before those ``at`` are, see :class:`Runs`."""
+    return tl.where(at >= 0, tl.load(previous + at, mask=at >= 0, other=0), at - 1)
+
+
+@triton.jit
+def _value_at(x, kept, at, channel, inside, stride, n, BEFORE: tl.constexpr):
+    """Channels' values of tokens of the micro-batch, or of rows of states."""
+    new = tl.load(x + at * stride + channel, mask=inside & (at >= 0), other=0.0)
+    old = -1 - at
+    row, slot = old // _MAX_CONV - 1, BEFORE - 1 - old % _MAX_CONV
+    mask = inside & (at < 0) & (row >= 0)
+    return tl.where(at >= 0, new, tl.load(kept + (row * n + channel) * BEFORE + slot, mask, 0.0))
+
+
+@triton.jit
+def convolved_rows(x, of, out, first, last, stride, n, WIDTH: tl.constexpr, T: tl.constexpr):
+    """T rows of x, from row ``first`` on, convolved: ``out`` float32 [T, n]; the last row repeats.
+
+    ``of`` is of a :class:`Convolution`.  The first program of a row writes to its ``y``.
+    """
+    weight, bias, kept, previous, y = of
+    AT_ONCE: tl.constexpr = 1024 // T
+    i = tl.arange(0, T)[:, None]
+    token = tl.minimum(first + i, last).to(tl.int64)
+    places = (token,)
+    for k in tl.static_range(WIDTH - 1):
+        places += (_before(previous, places[k]),)
+    for begin in range(0, n, AT_ONCE):
+        channel = begin + tl.arange(0, AT_ONCE)[None, :]
+        inside = channel < n
+        total = tl.zeros((T, AT_ONCE), tl.float32)
+        for k in tl.static_range(WIDTH):
+            at = places[WIDTH - 1 - k]
+            value = _value_at(x, kept, at, channel, inside, stride, n, WIDTH - 1)
+            total = tl.fma(value, tl.load(weight + channel * WIDTH + k, mask=inside), total)
+        added = 0.0  # which of -0 makes +0
+        if bias is not None:
+            added = tl.load(bias + channel, mask=inside)
+        total = silu(total + added)
+        tl.store(out + i * n + channel, total, mask=inside)
+        if tl.program_id(1) == 0:
+            tl.store(y + token * n + channel, total, mask=inside & (first + i <= last))
+
+
+@triton.jit
+def keep_latest(
+    x, kept, runs, stride, n, channel, inside, tokens, WIDTH: tl.constexpr, MOST: tl.constexpr
+):
+    """Keep the latest values of channels for later tokens, of up to MOST tokens.
+
+    One program has these channels: all is read before any is written, as rows may be read and written.
+    """
+    i = tl.arange(0, MOST)
+    row = tl.load(runs.stores + i, mask=i < tokens, other=-1)
+    again = (row[:, None] == row[None, :]) & (i[:, None] < i[None, :])
+    row = tl.where(tl.max(again.to(tl.int32), axis=1) > 0, -1, row)[:, None]
+    at = tl.load(runs.order + i, mask=i < tokens, other=0)[:, None]
+    own, wanted, values = channel[None, :], (row >= 0) & inside[None, :], ()
+    for _ in tl.static_range(WIDTH - 1):
+        values += (_value_at(x, kept, at, own, wanted, stride, n, WIDTH - 1),)
+        at = _before(runs.previous, at)
+    tl.debug_barrier()
+    for k in tl.static_range(WIDTH - 1):
+        tl.store(kept + (row * n + own) * (WIDTH - 1) + (WIDTH - 2 - k), values[k], mask=wanted)
 
 
 def time_step(x: Tensor, bias: Tensor, a: Tensor, least: float) -> tuple[Tensor, Tensor]:

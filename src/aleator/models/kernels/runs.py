@@ -9,6 +9,7 @@ import torch
 
 from aleator.cache.pools.recurrent_rows import RecurrentBatch
 from aleator.core.arrays import Int64s
+from aleator.models.config import MAX_CONV
 
 
 class Runs(NamedTuple):
@@ -24,11 +25,14 @@ class Runs(NamedTuple):
     order: torch.Tensor  # [T], the tokens, run by run
     # [T], by index in ``order``: the row that keeps the state after the token, or -1
     stores: torch.Tensor
+    # [T], by token: the one before it; or -1 - MAX_CONV * (row + 1), the newest in a row of states, whose older
+    # ones have lower numbers, one after the other; or -1: there is none
+    previous: torch.Tensor
 
     @staticmethod
     def within(numbers: torch.Tensor, runs: int, tokens: int) -> Runs:
         """Views of the result of :func:`numbers_of` for as many runs and tokens, on a device."""
-        return Runs(*torch.split(numbers, [runs + 1, runs + 1, runs, tokens, tokens]))
+        return Runs(*torch.split(numbers, [runs + 1, runs + 1, runs, *[tokens] * 3]))
 
 
 def numbers_of(batch: RecurrentBatch, runs: int, tokens: int) -> Int64s:
@@ -58,9 +62,9 @@ def numbers_of(batch: RecurrentBatch, runs: int, tokens: int) -> Int64s:
     sequence = np.argsort(firsts, kind="stable")
     pieces = [np.arange(batch.starts[run], batch.starts[run + 1]) for run in sequence]
     index = np.concatenate([*pieces, np.zeros(0, np.int64)])
-    numbers = np.zeros(3 * runs + 2 + 2 * tokens, np.int64)
-    chains, starts, sources, order, stores = np.split(
-        numbers, np.cumsum([runs + 1, runs + 1, runs, tokens])
+    numbers = np.zeros(3 * runs + 2 + 3 * tokens, np.int64)
+    chains, starts, sources, order, stores, previous = np.split(
+        numbers, np.cumsum([runs + 1, runs + 1, runs, tokens, tokens])
     )
     begins = np.flatnonzero(np.diff(firsts[sequence], prepend=-1))
     chains[:] = n
@@ -72,4 +76,10 @@ def numbers_of(batch: RecurrentBatch, runs: int, tokens: int) -> Int64s:
     order[: len(index)] = batch.order[index]
     stores[:] = -1
     stores[: len(index)] = batch.stores[index]
+    previous[:] = -1
+    newest: dict[int, int] = {}  # row: the token that has written it
+    for each in batch.runs:
+        before = newest.get(each.source, -1 - MAX_CONV * (each.source + 1))
+        previous[each.tokens] = [before, *each.tokens[:-1]]
+        newest.update((row, each.tokens[i]) for i, row in each.stores)
     return numbers

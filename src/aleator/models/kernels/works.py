@@ -54,7 +54,7 @@ def worked(arguments, count, number, KIND: tl.constexpr, FORMS: tl.constexpr, SH
     elif KIND == "convolution":
         convolved(arguments, count, number, SHAPE)
     elif KIND == "scan":
-        scanned(arguments, count, number, SHAPE)
+        scanned(arguments, count, number, FORMS, SHAPE)
     else:
         routed(arguments, count, number, True, SHAPE)
 

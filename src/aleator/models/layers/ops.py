@@ -321,6 +321,32 @@ class TorchOps(AttentionOps):
         """The results of :meth:`convolve` and of :meth:`each`."""
         return self.convolve(x, parts, batch), self.each(listed)
 
+    def selective(
+        self,
+        projected: Tensor,
+        parts: StateSpace[Linear, Tensor],
+        batch: Pass,
+        norms: tuple[Norm, Norm],
+    ) -> Tensor:
+        """Convolution, products and scan of a state space.
+
+        Args:
+            projected: what is convolved, and the gate, [T, 2 D].
+            parts: its tensors.
+            batch: what layers share.
+            norms: of what time steps are made of, and of B and C.
+
+        Returns:
+            [T, D].
+        """
+        ssm = parts.ssm
+        u, gate = projected[:, : ssm.d_inner].float(), projected[:, ssm.d_inner :]
+        u = self.convolve(u, parts, batch)
+        selected = self.product(parts.select, u.to(projected))
+        steps = self.product(parts.time_step, selected[:, : ssm.dt_rank], norms[0])
+        both = selected[:, ssm.dt_rank :].float().view(len(u), 2, ssm.d_state)
+        return self.scan(Scanned(u, steps, both, gate, norms[1]), parts, batch)
+
     def scan(self, of: Scanned, parts: Spaces, batch: Pass) -> Tensor:
         """The selective scan: ``(y + d u) * silu(gate)`` [T, D].
 

@@ -57,21 +57,12 @@ class MambaLayer(StatefulLayer[recurrent_parts.StateSpace[Linear, torch.Tensor]]
             norms = [weights.ones(n) for n in (ssm.dt_rank, ssm.d_state, ssm.d_state)]
         of_step = None if norms is None else norms[0].to(weights.dtype)
         of_both = None if norms is None else torch.stack(norms[1:])
-        self.step_norm = self.ops.norm("rms", of_step, eps)
-        self.norm_both = self.ops.norm("rms", of_both, eps)
+        self.norms = self.ops.norm("rms", of_step, eps), self.ops.norm("rms", of_both, eps)
 
     def __call__(self, x: Activations, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         x = self.ops.summed(x)
-        tensors, ssm, ops = self.parts, self.parts.ssm, self.ops
-        inner, rank = ssm.d_inner, ssm.dt_rank
-        projected = ops.product(tensors.project, x, self.norm)
-        u, gate = projected[:, :inner].float(), projected[:, inner:]
-        u = ops.convolve(u, tensors, batch)
-        selected = tensors.select(u.to(x))
-        steps = ops.product(tensors.time_step, selected[:, :rank], self.step_norm)
-        both = selected[:, rank:].float().view(len(x), 2, ssm.d_state)
-        scanned = Scanned(u, steps, both, gate, self.norm_both)
-        return self.added(x, ops.scan(scanned, tensors, batch), rows)
+        projected = self.ops.product(self.parts.project, x, self.norm)
+        return self.added(x, self.ops.selective(projected, self.parts, batch, self.norms), rows)
 
 
 class HeadSpaceLayer(StatefulLayer[recurrent_parts.HeadSpace[Linear, torch.Tensor]]):
