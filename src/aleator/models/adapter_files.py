@@ -203,7 +203,8 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
         if match is not None and not usual:
             continue  # such as a part that sees pictures, which the model is read without
         if usual not in names:  # transformers 5 has one name for what directories call by two
-            usual = files.own_name(usual.replace(".mlp.gate.", ".block_sparse_moe.gate."), names)
+            usual = usual.replace(".forget_gate.", ".").replace(".mlp.", ".block_sparse_moe.")
+            usual = files.own_name(usual, names)
         if match is None or usual not in names:
             raise UnsupportedModel(
                 f"{path}: the tensor {key!r:.200} is no part of LoRA for {weights.architecture.name!r} with "
@@ -319,8 +320,20 @@ def _low_ranks(
     if part.magnitude is not None:
         column = part.magnitude.floats().reshape(-1, 1)
         b = StoredTensor.of(np.concatenate((b.floats(), column), axis=1))
-    parts = separated(adapted.divided_experts(tensor, b), weights.architecture, weights.config)
-    for name, rows in parts.items():
+    latent = weights.config.latent
+    if latent is not None and latent.compressed and tensor.endswith(".attn_kv_b.weight"):
+        if part.magnitude is not None:
+            raise UnsupportedModel(
+                f"{path}: {tensor!r}: DoRA of compressed keys is not applied: {_CONVERT}"
+            )
+        wide = latent.head_dim - weights.config.rope.dim + latent.head_dim_v
+        rows_of_all = weights.config.n_heads[0] * wide
+        _check_shape(path, tensor, (b.shape[0], a.shape[1]), (rows_of_all, latent.rank))
+        parts = adapted.divided_latent(tensor, a, b, weights.config)
+    else:
+        whole = separated(adapted.divided_experts(tensor, b), weights.architecture, weights.config)
+        parts = {name: (a, rows) for name, rows in whole.items()}
+    for name, (a, rows) in parts.items():
         sizes = rows.shape[0], a.shape[1]
         if name == adapted.EMBEDDING:
             sizes = a.shape[0], rows.shape[0]
@@ -329,9 +342,9 @@ def _low_ranks(
         grows = None
         if part.magnitude is not None:
             own, magnitudes = np.split(turned.view(np.float32), [rank], axis=1)
-            whole = matrix.floats() + np.float32(part.scale) * (own @ own_a.floats())
+            sums = matrix.floats() + np.float32(part.scale) * (own @ own_a.floats())
             with np.errstate(divide="ignore", invalid="ignore"):
-                growth = magnitudes[:, 0] / np.sqrt((whole.astype(np.float64) ** 2).sum(1))
+                growth = magnitudes[:, 0] / np.sqrt((sums.astype(np.float64) ** 2).sum(1))
             if not np.isfinite(growth).all():
                 raise FileFormatError(path, "a row of zeros cannot be normalised", field=name)
             grows = (growth - 1).astype(np.float32)
@@ -352,14 +365,18 @@ def _check_matrix(
             field=tensor,
         )
     _check_adaptable(path, name)
-    if matrix.shape != shape:
+    _check_shape(path, tensor, shape, matrix.shape)
+    return matrix
+
+
+def _check_shape(path: Path, tensor: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+    if shape != wanted:
         raise FileFormatError(
             path,
-            f"the adapter is for a matrix of shape {list(shape)}, and the model's is {list(matrix.shape)}: "
+            f"the adapter is for a matrix of shape {list(shape)}, and the model's is {list(wanted)}: "
             "give an adapter that was trained on this model",
             field=tensor,
         )
-    return matrix
 
 
 def _check_adaptable(path: Path, name: str) -> None:

@@ -63,8 +63,8 @@ def kept(path: Path, name: str, matrix: LowRank, kind: str, base: StoredTensor) 
     """The matrix with its numbers in the type in which they are kept, beside the base's matrix.
 
     ``kind``: "auto", beside a base whose activations are rounded those that Q8_0 holds become Q8_0's; "stored",
-    all stay as they are; "f16", those that take 32 bits become the nearest of F16; "q8_0", all become Q8_0's, and what Q8_0
-    does not hold is rounded as with "f16".
+    all stay as they are; "f16", those that take 32 bits become the nearest of F16; "q8_0", all become Q8_0's,
+    and what Q8_0 does not hold is rounded as with "f16".
     """
     if kind == "q8_0" or (kind == "auto" and base.type not in _WITH_FLOATS):
         matrix = _in_blocks(matrix, name == adapted.EMBEDDING)
