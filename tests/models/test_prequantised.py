@@ -60,6 +60,7 @@ CASES: dict[str, tuple[dict[str, Any], Callable[..., Made], dict[str, Any], str]
     "awq": (AWQ, awq, {}, "Q5_0"),
     "awq of zeros 0": (AWQ | {"version": "GEMM"}, awq, {"zero": 0}, "Q5_0"),
     "awq symmetric": (AWQ, awq, {"zero": 8}, "Q4_0"),
+    "awq by former names": ({"quant_method": "awq", "w_bit": 4, "q_group_size": 64}, awq, {}, "Q5_0"),
     "fp8": (FP8, fp8, {}, "F8_E4M3"),
     "fp8 by rows": ({"quant_method": "fbgemm_fp8"}, fp8, {"by": "rows", "name": "weight_scale"}, "F8_E4M3"),
     "fp8 with one scale": ({"quant_method": "fp8"}, fp8, {"by": "matrix"}, "F8_E4M3"),
@@ -125,6 +126,21 @@ def test_every_type_is_made_of_the_numbers_themselves(
         ours_, theirs = made.stored(ours(stem)), floats.stored(ours(stem))
         assert ours_.type == theirs.type == (kind or "BF16")
         assert ours_.data.tobytes() == theirs.data.tobytes(), stem
+
+
+@pytest.mark.parametrize(("name", "file"), [("gptq", "quantize"), ("awq by former names", "quant")])
+def test_a_file_of_its_own_may_say_how(tmp_path: Path, name: str, file: str) -> None:
+    """As AutoGPTQ and AutoAWQ wrote them at first."""
+    write(tmp_path / "m", name)
+    expected, config = logits(open_weights(tmp_path / "m"), IDS), tmp_path / "m" / "config.json"
+    values = json.loads(config.read_text())
+    given = values.pop("quantization_config")
+    config.write_text(json.dumps(values))
+    with pytest.raises(UnsupportedModel, match="the type I32"):
+        open_weights(tmp_path / "m")
+    del given["quant_method"]
+    (tmp_path / "m" / f"{file}_config.json").write_text(json.dumps(given))
+    assert logits(open_weights(tmp_path / "m"), IDS).tobytes() == expected.tobytes()
 
 
 def test_progress_ends_at_the_whole(tmp_path: Path) -> None:
