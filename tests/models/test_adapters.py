@@ -376,12 +376,15 @@ def test_a_file_cut_short(base: Path, tmp_path: Path) -> None:
 
 
 CONFIGS: list[tuple[dict[str, Any], str]] = [
-    ({"peft_type": "LOHA"}, "LOHA"),
+    ({"peft_type": "LOHA"}, "LOHA.*merge it"),
+    ({"peft_type": "IA3"}, "IA3.*merge it"),
+    ({"peft_type": "PREFIX_TUNING", "num_virtual_tokens": 8}, "PREFIX.*cannot be merged"),
+    ({"peft_type": "XLORA"}, "XLORA.*cannot be merged"),
     ({"bias": "all"}, "bias='all'"),
     ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
     ({"init_lora_weights": "pissa"}, "pissa"),
     ({"layer_replication": [[0, 1]]}, "layer_replication"),
-    ({"alora_invocation_tokens": [1]}, "alora_invocation_tokens"),
+    ({"alora_invocation_tokens": [1]}, "alora_invocation_tokens.*the whole text"),
     ({"kasa_config": {"beta": 1}}, "kasa_config"),
     ({"of_a_later_version": 1}, "of_a_later_version"),
     ({"r": 5}, "has rank 6"),

@@ -58,6 +58,11 @@ _CONVERT = (
     "merge it into its model (PEFT: merge_and_unload; GGUF: llama-export-lora), and load that"
 )
 
+_NOT_MERGED = ("ADAPTION_PROMPT", "XLORA", "POLY")
+"""PEFT's types without virtual tokens that it cannot merge into a model."""
+_TRAIN = "it cannot be merged into its model either: train an adapter of the type LORA"
+_WHOLE_TEXT = "it begins at invocation tokens: give an adapter that holds for the whole text"
+
 _TWICE = "the adapter changes this matrix twice"
 
 
@@ -146,8 +151,7 @@ def _read_gguf(gguf: GGUFFile, weights: Weights) -> dict[str, _Part]:
         )
     if "adapter.alora.invocation_tokens" in fields:
         raise UnsupportedModel(
-            f"{path}: an aLoRA adapter, which begins at invocation tokens (adapter.alora.invocation_tokens), "
-            "is not applied: give one that holds for the whole text"
+            f"{path}: an aLoRA adapter (adapter.alora.invocation_tokens) is not applied: {_WHOLE_TEXT}"
         )
     alpha = fields.number("adapter.lora.alpha", -LARGEST_ALPHA, LARGEST_ALPHA, 0.0)
     found: dict[str, dict[str, StoredTensor]] = {}
@@ -262,14 +266,16 @@ def _check_config(fields: Fields) -> None:
     """Refuse settings that this module would compute differently, and name them."""
     kind = fields.require("peft_type", str)
     if kind != "LORA":
+        remedy = _TRAIN if "num_virtual_tokens" in fields or kind in _NOT_MERGED else _CONVERT
         raise UnsupportedModel(
-            f"{fields.path}: peft_type={kind!r:.40} is not applied, LORA is: {_CONVERT}"
+            f"{fields.path}: peft_type={kind!r:.40} is not applied, LORA is: {remedy}"
         )
     for name in fields.values.keys() - _KNOWN:
         value, neutral = fields.values[name], _NEUTRAL.get(name, (False, [], {}))
         if value is not None and not any(type(value) is type(n) and value == n for n in neutral):
+            remedy = _WHOLE_TEXT if name == "alora_invocation_tokens" else _CONVERT
             raise UnsupportedModel(
-                f"{fields.path}: {name}={value!r:.80} is not applied: {_CONVERT}"
+                f"{fields.path}: {name}={value!r:.80} is not applied: {remedy}"
             )
 
 
