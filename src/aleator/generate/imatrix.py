@@ -56,7 +56,8 @@ class InputSums:
                 sums = np.zeros((matrices, stored.shape[-1])), np.zeros(matrices, np.int64)
                 self._sums[key] = sums
             one = slice(None) if expert is None else slice(int(expert[2]), int(expert[2]) + 1)
-            self._squares.watch(stored.data, *(each[one] for each in self._sums[key]))
+            squares, rows = self._sums[key]
+            self._squares.watch(stored.data, squares[one], rows[one])
         if weights.gguf is None:
             self._name_as_files_do(weights)
         for part, whole in JOINT.items():

@@ -46,7 +46,7 @@ _KNOWN = {
     "auto_mapping", "peft_version", "base_model_name_or_path", "revision", "inference_mode", "target_modules",
     "exclude_modules", "lora_dropout", "layers_to_transform", "layers_pattern", "megatron_core",
     "loftq_config", "eva_config", "corda_config", "lora_ga_config", "qalora_group_size",
-    "ensure_weight_tying", "target_parameters", "fan_in_fan_out",
+    "ensure_weight_tying", "target_parameters", "fan_in_fan_out", "alora_invocation_tokens",
 }  # fmt: skip
 # The others change the computation, but for these values; of one that is not listed: null, false and empty.
 _NEUTRAL: Mapping[str, tuple[object, ...]] = {
@@ -61,7 +61,6 @@ _CONVERT = (
 _NOT_MERGED = ("ADAPTION_PROMPT", "XLORA", "POLY")
 """PEFT's types without virtual tokens that it cannot merge into a model."""
 _TRAIN = "it cannot be merged into its model either: train an adapter of the type LORA"
-_WHOLE_TEXT = "it begins at invocation tokens: give an adapter that holds for the whole text"
 
 _TWICE = "the adapter changes this matrix twice"
 
@@ -105,10 +104,12 @@ def _load(name: str, path: Path, weights: Weights, kind: str) -> Adapter:
             )
     about: dict[str, str] = {}
     if path.is_dir():
-        parts = _read_peft(path, weights)
+        parts, fields = _read_peft(path, weights), read_json(path / CONFIG)
+        invocation = _tokens(fields, "alora_invocation_tokens", weights)
     else:
         gguf = GGUFFile(path)
         parts = _read_gguf(gguf, weights)
+        invocation = _tokens(gguf.fields, "adapter.alora.invocation_tokens", weights)
         for key in ("task_name", "prompt_prefix"):
             about[key] = gguf.fields.get(f"adapter.lora.{key}", "")
     matrices: dict[str, LowRank] = {}
@@ -123,8 +124,20 @@ def _load(name: str, path: Path, weights: Weights, kind: str) -> Adapter:
         for name, each in matrices.items()
         for side, part in (("a", each.a), ("b", each.b), ("grows", _grown(each)))
     ]
+    if invocation:
+        numbers.append((f"invocation {invocation}", np.zeros(0, np.uint8)))
     fixed = any(each.grows is not None for each in matrices.values())
-    return Adapter(name, str(path), fingerprint(numbers), matrices, about, fixed)
+    return Adapter(name, str(path), fingerprint(numbers), matrices, about, fixed, invocation)
+
+
+def _tokens(fields: Fields, key: str, weights: Weights) -> tuple[int, ...]:
+    """The invocation tokens of an adapter; (): it has none."""
+    given, most = fields.get(key, kind=list), weights.config.n_vocab - 1
+    if given is None:
+        return ()
+    if not given or not all(type(each) is int and 0 <= each <= most for each in given):
+        raise fields.error(key, f"{key} is {given!r:.60}; it must be tokens, 0 to {most}")
+    return tuple(given)
 
 
 def _grown(matrix: LowRank) -> StoredTensor:
@@ -148,10 +161,6 @@ def _read_gguf(gguf: GGUFFile, weights: Weights) -> dict[str, _Part]:
             f"the adapter is for the architecture {of!r:.40}, and the model is {weights.architecture.name!r}: "
             "give an adapter that was trained on this model",
             field="general.architecture",
-        )
-    if "adapter.alora.invocation_tokens" in fields:
-        raise UnsupportedModel(
-            f"{path}: an aLoRA adapter (adapter.alora.invocation_tokens) is not applied: {_WHOLE_TEXT}"
         )
     alpha = fields.number("adapter.lora.alpha", -LARGEST_ALPHA, LARGEST_ALPHA, 0.0)
     found: dict[str, dict[str, StoredTensor]] = {}
@@ -273,9 +282,8 @@ def _check_config(fields: Fields) -> None:
     for name in fields.values.keys() - _KNOWN:
         value, neutral = fields.values[name], _NEUTRAL.get(name, (False, [], {}))
         if value is not None and not any(type(value) is type(n) and value == n for n in neutral):
-            remedy = _WHOLE_TEXT if name == "alora_invocation_tokens" else _CONVERT
             raise UnsupportedModel(
-                f"{fields.path}: {name}={value!r:.80} is not applied: {remedy}"
+                f"{fields.path}: {name}={value!r:.80} is not applied: {_CONVERT}"
             )
 
 

@@ -270,14 +270,15 @@ def given_by(fields: Fields) -> tuple[Method, Fields] | None:
     if values is None:
         text = Fields(fields.path, fields.get("text_config", kind=dict) or {})
         values = text.get("quantization_config", kind=dict)
-    path = Path(fields.path)
+    path = Path(str(fields.path))
     for file, method in _FORMER_FILES.items():
         former = path.parent / file
         if values is None and former.is_file():
             path, values = former, {"quant_method": method, **read_json(former).values}
     if values is None:
         return None
-    given = Fields(path, {_FORMER.get(key, key): value for key, value in values.items()} | values)
+    renamed = {_FORMER[key]: value for key, value in values.items() if key in _FORMER}
+    given = Fields(path, {**renamed, **values})
     name = given.get("quant_method", "an unknown method")
     name = _ALIKE.get(name, name)
     if name not in METHODS:
