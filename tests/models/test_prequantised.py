@@ -136,8 +136,6 @@ def test_a_file_of_its_own_may_say_how(tmp_path: Path, name: str, file: str) -> 
     values = json.loads(config.read_text())
     given = values.pop("quantization_config")
     config.write_text(json.dumps(values))
-    with pytest.raises(UnsupportedModel, match="the type I32"):
-        open_weights(tmp_path / "m")
     del given["quant_method"]
     (tmp_path / "m" / f"{file}_config.json").write_text(json.dumps(given))
     assert logits(open_weights(tmp_path / "m"), IDS).tobytes() == expected.tobytes()
