@@ -92,16 +92,16 @@ void Adapters::lower(const LowRank& given, const AdaptedRun& run, int64_t begin,
 }
 
 void Adapters::add(const LowRank& given, const AdaptedRun& run, const Weights& w, int64_t begin,
-                   int64_t end, const float* low, float* y) const {
-  y += run.row * w.out;
+                   int64_t end, const float* low, float* y, int64_t stride) const {
+  y += run.row * stride;
   for (int64_t t = 0; given.grows && t < run.rows; t++)
     for (int64_t i = begin; i < end; i++) {
-      float& each = y[t * w.out + i];
+      float& each = y[t * stride + i];
       each += given.grows[i] * (w.bias ? each - w.bias[i] : each);
     }
   add_low_ranks_(
-      {&given.b, given.a.out, run.rows, low + run.entry * rank_, run.step * rank_, y, w.out}, begin,
-      end);
+      {&given.b, given.a.out, run.rows, low + run.entry * rank_, run.step * rank_, y, stride},
+      begin, end);
 }
 
 void Adapters::find(int thread, const Weights& w) {
@@ -145,7 +145,7 @@ void Adapters::add(int thread, int64_t k, const Weights& w, int64_t begin, int64
   pool_->await_ahead(step.units);
   for (const AdaptedRun& run : step.rows->runs)  // those of a token in their order
     if (const LowRank* given = found.with(run.adapter))
-      add(*given, run, w, begin, end, &low_[k * step.rows->entries * rank_], y);
+      add(*given, run, w, begin, end, &low_[k * step.rows->entries * rank_], y, w.out);
 }
 
 }  // namespace aleator

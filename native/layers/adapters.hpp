@@ -85,9 +85,14 @@ class Adapters {
   // Rows [begin, begin + rows_at_once) of A x for a run of the rows of x: low [entries, rank()].
   void lower(const LowRank& given, const AdaptedRun& run, int64_t begin, const Input& x,
              float* low) const;
-  // Adds to rows [begin, end) of the products of a run with W: y [rows, W.out].
+  // Adds to rows [begin, end) of the products of a run with W: y [rows, W.out], `stride` apart.
   void add(const LowRank& given, const AdaptedRun& run, const Weights& w, int64_t begin,
-           int64_t end, const float* low, float* y) const;
+           int64_t end, const float* low, float* y, int64_t stride) const;
+  // What a matrix has of an adapter, or nothing.
+  static const LowRank* one(const OfMatrix* all, int32_t adapter) {
+    const bool has = all && adapter < int64_t(all->size()) && (*all)[adapter].a.data;
+    return has ? &(*all)[adapter] : nullptr;
+  }
 
   // The rest is called by every thread of the pool.
 

@@ -123,14 +123,11 @@ void Experts::lower(int thread, Products& products, const Mixture& m, const Inpu
 void Experts::add(const Adapters& adapters, const Group& g, int which, int64_t begin, int64_t end,
                   float* y) const {
   const Expert& e = *g.expert;
+  const Weights& w = which == 2 ? e.down : which ? e.up : e.gate;
   const float* low = low_.data() + (which == 1) * adapted_.entries * adapters.rank();
   for (size_t run = g.run; run < g.last_run; run++)
     if (const LowRank* given = g.with(which, adapted_.runs[run].adapter))
-      adapters.add(*given, adapted_.runs[run],
-                   which == 2 ? e.down
-                   : which    ? e.up
-                              : e.gate,
-                   begin, end, low, y);
+      adapters.add(*given, adapted_.runs[run], w, begin, end, low, y, w.out);
 }
 
 // The rows that experts take, in the order of the slots.

@@ -52,9 +52,7 @@ class Experts {
     size_t run, last_run;                  // [run, last_run) of its rows' adapters
     const Adapters::OfMatrix* adapted[3];  // those of gate, up and down
     const LowRank* with(int which, int32_t adapter) const {
-      const Adapters::OfMatrix* all = adapted[which];
-      return all && adapter < int64_t(all->size()) && (*all)[adapter].a.data ? &(*all)[adapter]
-                                                                             : nullptr;
+      return Adapters::one(adapted[which], adapter);
     }
   };
   void choose(int thread, Products& products, const Mixture& m, const Input& x);

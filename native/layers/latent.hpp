@@ -39,11 +39,12 @@ class LatentHeads {
 
  private:
   void compare_compressed(int thread, Products& products, const LatentLayer& l, float* q);
-  void each_head(int thread, Pool& pool, const std::vector<Weights>& matrices, const float* from,
-                 int64_t from_dim, float* to, int64_t to_dim);
+  void each_head(int thread, Products& products, const std::vector<Weights>& matrices,
+                 const float* from, int64_t from_dim, float* to, int64_t to_dim);
 
   int64_t tokens_ = 0;
   std::vector<float> low_, queries_, compressed_, normed_, expanded_, outputs_;
+  std::vector<float> lowered_;  // by adapters, A x: [heads, entries, rank]
   FormedRows formed_;
 };
 

@@ -15,6 +15,8 @@ from aleator.generate.imatrix import InputSums
 from aleator.models import build_decoder, open_weights
 from aleator.models.weights import Weights
 from tests.models.builders import _HUGGING_FACE, model_json, write_directory
+from tests.models.check_converted import converted
+from tests.models.check_transformers import DELTA_NETS, QWEN3_MOE, SMALL, write
 
 TEXT = [5 + 7 * i % 50 for i in range(20)]
 
@@ -107,3 +109,37 @@ def test_joint_projections_of_a_delta_net_have_their_parts_inputs(tmp_path: Path
     joint, small = (found[f"blk.1.ssm_{each}.weight"] for each in ("in", "ba"))
     assert joint[1].tolist() == small[1].tolist() == [16]
     assert joint[0].tobytes() == small[0].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("config", "sizes"),
+    [
+        (
+            "Qwen3NextConfig",
+            DELTA_NETS | QWEN3_MOE | {"num_hidden_layers": 4, "linear_value_head_dim": 8},
+        ),
+        ("GptOssConfig", SMALL | {"num_local_experts": 4, "head_dim": 16}),
+        (
+            "GPT2Config",
+            {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64, "vocab_size": 96},
+        ),
+    ],
+)
+def test_a_directory_has_the_names_of_the_file_that_it_becomes(
+    tmp_path: Path, config: str, sizes: dict[str, Any]
+) -> None:
+    transformers: Any = pytest.importorskip("transformers")
+    made = getattr(transformers, config)(**sizes)
+    write(transformers.AutoModelForCausalLM.from_config(made), tmp_path / "m")
+    converted(tmp_path / "m", tmp_path / "m.gguf", "F32")
+    of_both = []
+    for name in ("m", "m.gguf"):
+        weights = open_weights(tmp_path / name)
+        sums, context = InputSums(weights), Context(build_decoder(weights), n_ctx=8, n_threads=1)
+        assert list(sums.read(context, TEXT, 8, 2, None)) == [1, 2]
+        of_both.append(sums.found())
+    directory, file = of_both
+    assert file
+    for name, (squares, rows) in file.items():
+        assert directory[name][1].tolist() == rows.tolist(), name
+        np.testing.assert_allclose(directory[name][0], squares, rtol=0.02, err_msg=name)

@@ -23,7 +23,8 @@ def made(*scales: float) -> SequenceAdapters:
 
 
 def told(adapters: SequenceAdapters, sequences: list[list[int]], tokens: Any = slice(None)) -> Any:
-    rows = adapters.of(sequences)(tokens)
+    positions = np.zeros(len(np.arange(len(sequences))[tokens]), np.int32)
+    rows = adapters.of(sequences)(tokens, positions)
     return None if rows is None else [each.tolist() for each in rows]
 
 
@@ -61,4 +62,4 @@ def test_an_adapter_that_is_not_loaded_is_refused_and_changes_nothing() -> None:
         adapters.set(1, (("c", 1.0, ""),))
     assert told(adapters, [[1]]) == [[0, 2], [0, 1], [2.0, 1.0]]
     none = SequenceAdapters(Adapters())
-    assert none.of([[0], [1, 2]])(slice(None)) is None
+    assert none.of([[0], [1, 2]])(slice(None), np.zeros(2, np.int32)) is None

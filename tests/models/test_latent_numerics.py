@@ -13,16 +13,20 @@ from decoder_numerics.latent import LatentTensors, latent_attention
 from aleator import _native
 from aleator.core.threads import pool as thread_pool
 from tests.models.native_parts import attention, decoder_step, weight
+from tests.models.test_adapter_numerics import adapt
 
 T, E, HEADS, PLAIN, PAIRS, DIM_V, RANK, Q_RANK, EPS = 21, 40, 3, 13, 4, 11, 26, 18, 1e-5
 
 
-def tensors(compressed: bool, low: bool) -> LatentTensors:
+def tensors(compressed: bool, low: bool, adapts: bool) -> LatentTensors:
     rng = np.random.default_rng(5)
 
     def matrix(*shape: int) -> Floats:
         values: Floats = (rng.standard_normal(shape) * 2 / shape[-1] ** 0.5).astype(np.float32)
         return values
+
+    def pairs(out: int, n_in: int) -> list[tuple[Floats, Floats]]:
+        return [(matrix(17, n_in), matrix(out, 17)) for _ in range(HEADS)]
 
     dim = PLAIN + 2 * PAIRS
     return LatentTensors(
@@ -35,6 +39,7 @@ def tensors(compressed: bool, low: bool) -> LatentTensors:
         expand=None if compressed else matrix(HEADS * (PLAIN + DIM_V), RANK),
         key_up=matrix(HEADS, RANK, PLAIN) if compressed else None,
         value_up=matrix(HEADS, DIM_V, RANK) if compressed else None,
+        low=(pairs(RANK, PLAIN), pairs(DIM_V, RANK)) if adapts else None,
     )
 
 
@@ -43,9 +48,9 @@ def memory(heads: int, dim: int) -> _native.CacheMemory:
 
 
 @pytest.mark.parametrize("low", [False, True])
-@pytest.mark.parametrize("compressed", [False, True])
-def test_against_the_reference(compressed: bool, low: bool) -> None:
-    t = tensors(compressed, low)
+@pytest.mark.parametrize(("compressed", "adapts"), [(False, False), (True, False), (True, True)])
+def test_against_the_reference(compressed: bool, low: bool, adapts: bool) -> None:
+    t = tensors(compressed, low, adapts)
     rng = np.random.default_rng(6)
     x = rng.standard_normal((T, E)).astype(np.float32)
     norm, last = (rng.standard_normal(E).astype(np.float32) for _ in range(2))
@@ -86,6 +91,10 @@ def test_against_the_reference(compressed: bool, low: bool) -> None:
         )
         values = None if compressed else memory(HEADS, DIM_V)
         step.add_attention(block, memory(1 if compressed else HEADS, dim), values)
+        for side, matrices in enumerate((t.key_up, t.value_up)):
+            if matrices is not None and t.low is not None:
+                for w, (low_a, low_b) in zip(matrices, t.low[side], strict=True):
+                    adapt(step, w, 0, low_a, low_b, 1.0)
         made, at = np.empty((T, E), np.float32), 0
         for n in sizes:
             to = np.arange(at, at + n)
@@ -102,6 +111,9 @@ def test_against_the_reference(compressed: bool, low: bool) -> None:
                 None,
                 np.arange(n),
                 made[at : at + n],
+                adapted=(np.arange(n + 1), np.zeros(n, np.int32), np.ones(n, np.float32))
+                if adapts
+                else None,
             )
             at += n
         results.append(made)

@@ -60,6 +60,7 @@ CASES: dict[str, tuple[dict[str, Any], Callable[..., Made], dict[str, Any], str]
     "awq": (AWQ, awq, {}, "Q5_0"),
     "awq of zeros 0": (AWQ | {"version": "GEMM"}, awq, {"zero": 0}, "Q5_0"),
     "awq symmetric": (AWQ, awq, {"zero": 8}, "Q4_0"),
+    "awq by former names": ({"quant_method": "awq", "w_bit": 4, "q_group_size": 64}, awq, {}, "Q5_0"),
     "fp8": (FP8, fp8, {}, "F8_E4M3"),
     "fp8 by rows": ({"quant_method": "fbgemm_fp8"}, fp8, {"by": "rows", "name": "weight_scale"}, "F8_E4M3"),
     "fp8 with one scale": ({"quant_method": "fp8"}, fp8, {"by": "matrix"}, "F8_E4M3"),
@@ -125,6 +126,19 @@ def test_every_type_is_made_of_the_numbers_themselves(
         ours_, theirs = made.stored(ours(stem)), floats.stored(ours(stem))
         assert ours_.type == theirs.type == (kind or "BF16")
         assert ours_.data.tobytes() == theirs.data.tobytes(), stem
+
+
+@pytest.mark.parametrize(("name", "file"), [("gptq", "quantize"), ("awq by former names", "quant")])
+def test_a_file_of_its_own_may_say_how(tmp_path: Path, name: str, file: str) -> None:
+    """As AutoGPTQ and AutoAWQ wrote them at first."""
+    write(tmp_path / "m", name)
+    expected, config = logits(open_weights(tmp_path / "m"), IDS), tmp_path / "m" / "config.json"
+    values = json.loads(config.read_text())
+    given = values.pop("quantization_config")
+    config.write_text(json.dumps(values))
+    del given["quant_method"]
+    (tmp_path / "m" / f"{file}_config.json").write_text(json.dumps(given))
+    assert logits(open_weights(tmp_path / "m"), IDS).tobytes() == expected.tobytes()
 
 
 def test_progress_ends_at_the_whole(tmp_path: Path) -> None:
@@ -414,14 +428,16 @@ def test_adapters_are_added_to_them(tmp_path: Path, name: str) -> None:
         pairs[f"blk.{layer}.ffn_down.weight"] = np.float32(0.1) * a, b
     adapter = write_adapter(tmp_path / "a.gguf", pairs)
 
-    weights = open_weights(tmp_path / "m")
-    (by_default,) = load_adapters(adapter_files({"a": adapter}), weights).loaded
-    assert {each.a.type for each in by_default.matrices.values()} == {"Q8_0"}
-
     def rows(path: Path, chosen: Any = ()) -> Any:
         weights = open_weights(path)
-        decoder = build_decoder(weights)
-        decoder.take(load_adapters(adapter_files({"a": adapter}), weights, "stored"))
+        decoder, adapters = (
+            build_decoder(weights),
+            load_adapters(adapter_files({"a": adapter}), weights),
+        )
+        types = {each.a.type for each in adapters.loaded[0].matrices.values()}
+        floats = weights.stored(min(pairs)).type in ("F32", "F8_E4M3", "NF4")
+        assert types == {"F32" if floats else "Q8_0"}  # as activations are
+        decoder.take(adapters)
         context = Context(decoder, n_ctx=64, type_k="f32", type_v="f32", n_threads=1)
         context.adapters.set(0, chosen_adapters(chosen))
         return np.array(context.decode(Batch.one(IDS, logits=True)))

@@ -158,3 +158,13 @@ def test_a_name_of_both(files: dict[str, Path]) -> None:
     model = aleator.load(adapters={"shakespeare": files["old"]}, n_threads=1)
     with model.engine(n_seq_max=1) as engine, pytest.raises(ParameterError, match="another one"):
         Client(model, engine)
+
+
+def test_invocation_tokens_are_told(tmp_path: Path) -> None:
+    about = {"adapter.alora.invocation_tokens": [40, 13]}
+    file = write_adapter(tmp_path / "a.gguf", bundled_pairs(1), about)
+    model = aleator.load(adapters={"late": file}, n_threads=1)
+    with model.engine(n_seq_max=1) as engine:
+        (told,) = Client(model, engine).get("/lora-adapters").json()
+    assert told["alora_invocation_tokens"] == [40, 13]
+    assert told["alora_invocation_string"] == model.tokenizer.decode([40, 13])

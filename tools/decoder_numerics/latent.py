@@ -6,7 +6,7 @@ import numpy as np
 
 from aleator.core.records import dataclass
 from decoder_numerics.blocks import Floats
-from decoder_numerics.floats import attention, products, rms_norm, rotate
+from decoder_numerics.floats import adapted, attention, products, rms_norm, rotate
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class LatentTensors:
         expand: [heads * (plain + dim_v), rank]; None where the cache holds the compressed keys.
         key_up: [heads, rank, plain], where it does.
         value_up: [heads, dim_v, rank].
+        low: A and B of each head's key_up and value_up that an adapter at scale 1 has, if it has any.
     """
 
     query: Floats
@@ -34,6 +35,7 @@ class LatentTensors:
     expand: Floats | None = None
     key_up: Floats | None = None
     value_up: Floats | None = None
+    low: tuple[list[tuple[Floats, Floats]], list[tuple[Floats, Floats]]] | None = None
 
 
 def latent_attention(
@@ -66,10 +68,15 @@ def latent_attention(
             both = products(t.expand, compressed).reshape(n, heads, -1)[:, h]
             keys, values = both[:, :plain], np.ascontiguousarray(both[:, plain:])
         elif t.key_up is not None:
-            own = products(t.key_up[h], own)
+            own = _added(products(t.key_up[h], own), own, t, 0, h)
         queries = np.concatenate((own, mine[:, h]), 1)
         keys = np.concatenate((keys, turned), 1)
         for i in range(n):
-            seen = attention(queries[i], keys[: i + 1], values[: i + 1], scale)
-            given[i, h] = seen if t.value_up is None else products(t.value_up[h], seen[None])[0]
+            seen = attention(queries[i], keys[: i + 1], values[: i + 1], scale)[None]
+            up = seen if t.value_up is None else products(t.value_up[h], seen)
+            given[i, h] = _added(up, seen, t, 1, h)[0]
     return products(t.output, given.reshape(n, -1))
+
+
+def _added(y: Floats, x: Floats, t: LatentTensors, side: int, head: int) -> Floats:
+    return y if t.low is None else adapted(y, x, *t.low[side][head], 1.0)

@@ -211,22 +211,18 @@ class RequestMaker:
         return requests
 
     def _adapted(self, prompt: Prompt, own: Mapping[str, Any]) -> dict[str, Any]:
-        """The options of a text with the adapters that it has, which tell its part of the prompt cache apart.
-
-        A session goes on with its own.
-        """
+        """The options of a text with the adapters that it has; a session goes on with its own."""
         given: Chosen | None = GENERATION["adapters"].check(own.get("adapters"))
         before = prompt.adapters if isinstance(prompt, Session) else None
         chosen = self._adapters.chosen(before if given is None else given)
+        if before is not None and [e[:2] for e in chosen] == [e[:2] for e in before]:
+            chosen = self._adapters.chosen(before)
         if before is not None and before != chosen:
             raise ParameterError(
                 f"adapters: the session was made with {dict(each[:2] for each in before) or 'none'}: give the "
                 "same, or leave them out, with a model that loaded them in this order"
             )
-        if not self._adapters:
-            return dict(own)
-        where = own.get("namespace", "") + key_of(chosen)
-        return {**own, "adapters": chosen, "namespace": where}
+        return {**own, "adapters": chosen} if self._adapters else dict(own)
 
     def of_search(self, prompt: object, given: Mapping[str, Any]) -> tuple[Request, BeamOptions]:
         """The request of a search of beams, and the search's options.
@@ -266,6 +262,7 @@ class RequestMaker:
             params = params.replace(phases=phases)
         if options.heal and not drawn:
             tokens, taken = take_back(tokens, self._tokenizer, phases)
+        options = self._begun(options, tokens)
         return Request(
             tokens=tokens,
             params=params,
@@ -278,6 +275,19 @@ class RequestMaker:
             echo=str(text) if options.echo else "",
             taken_back=taken,
         )
+
+    def _begun(self, options: GenerateOptions, tokens: Sequence[int]) -> GenerateOptions:
+        """The options with where adapters begin, which tell the text's part of the prompt cache apart."""
+        if not options.adapters:
+            return options
+        chosen = self._adapters.begun(options.adapters, tokens)
+        moved = options.context_shift or options.guidance_scale != 1
+        if moved and any("@" in digest for _, _, digest in chosen):
+            raise ParameterError(
+                "adapters: one of them begins at its invocation tokens, whose place context_shift and "
+                "guidance_scale change: leave these out"
+            )
+        return replace(options, adapters=chosen, namespace=options.namespace + key_of(chosen))
 
     def _phases(self, params: SamplingParams, options: GenerateOptions) -> Table:
         """The phases of a text with their marks."""

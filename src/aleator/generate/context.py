@@ -312,7 +312,8 @@ class Context(HoldsCells):
                 raise Aborted(len(rows))
             given = inputs[part.tokens]
             whole = draw if len(part.outputs) == len(plan) and plan.rows is None else None
-            about = part.positions, part, part.outputs, threads, whole, adapters(part.tokens)
+            own = adapters(part.tokens, part.positions)
+            about = part.positions, part, part.outputs, threads, whole, own
             rows.append(self._step.run(given, *about))
             if n_taps and len(given) == len(batch) and isinstance(part.tokens, slice):
                 hidden = self._step.taps

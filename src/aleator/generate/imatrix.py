@@ -12,6 +12,7 @@ takes 170 tokens each at once, so that the 6 that are left do not count.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Sequence
 
 import numpy as np
@@ -23,6 +24,14 @@ from aleator.models.delta_net import JOINT
 from aleator.models.weights import Weights
 
 Sums = tuple[Doubles, Int64s]
+_EXPERT = re.compile(r"(blk\.\d+\.ffn_(?:gate|up|down))\.(\d+)\.weight")
+_OF_EXPERTS = ("ffn_gate_exps", "ffn_up_exps")
+_WITH_THE_INPUT_OF = {
+    "ssm_beta": ("ssm_ba",),
+    "attn_q": ("attn_qkv",),
+    "ffn_gate_up_exps": _OF_EXPERTS,
+}
+"""Of matrices by whose bytes inputs are found: others with these inputs, which files have in their place."""
 
 
 class InputSums:
@@ -33,19 +42,39 @@ class InputSums:
         self._sums: dict[str, Sums] = {}
         source = weights if weights.gguf is None else weights.gguf
         names = weights.names() if weights.gguf is None else list(weights.gguf.tensors)
+        experts = 0 if weights.config.experts is None else weights.config.experts.n_experts
         for name in names:
             stored = source.stored(name)
             if not name.startswith("blk.") or len(stored.shape) < 2:
                 continue
-            matrices = int(np.prod(stored.shape[:-2], dtype=np.int64))
-            sums = np.zeros((matrices, stored.shape[-1])), np.zeros(matrices, np.int64)
-            self._squares.watch(stored.data, *sums)
-            self._sums[name] = sums
+            expert = _EXPERT.fullmatch(name)
+            matrices = (
+                int(np.prod(stored.shape[:-2], dtype=np.int64)) if expert is None else experts
+            )
+            key = name if expert is None else f"{expert[1]}_exps.weight"
+            if key not in self._sums:
+                sums = np.zeros((matrices, stored.shape[-1])), np.zeros(matrices, np.int64)
+                self._sums[key] = sums
+            one = slice(None) if expert is None else slice(int(expert[2]), int(expert[2]) + 1)
+            squares, rows = self._sums[key]
+            self._squares.watch(stored.data, squares[one], rows[one])
+        if weights.gguf is None:
+            self._name_as_files_do(weights)
         for part, whole in JOINT.items():
             for name in weights.names():
                 joint = self._sums.get(name.removesuffix(part) + whole)
                 if name.endswith(part) and joint is not None:
                     self._squares.watch(weights.stored(name).data, *joint)
+
+    def _name_as_files_do(self, weights: Weights) -> None:
+        """Give the sums of a directory the names, too, that matrices have in the file that it becomes."""
+        files = weights.architecture.hugging_face
+        known = {*_OF_EXPERTS, *(() if files is None else files.layer.values())}
+        for name, sums in list(self._sums.items()):
+            at, _, part = name.removesuffix(".weight").rpartition(".")
+            for whole in _WITH_THE_INPUT_OF.get(part, ()):
+                if whole in known:
+                    self._sums[f"{at}.{whole}.weight"] = sums
 
     def read(
         self, context: Context, tokens: Sequence[int], n_ctx: int, n_chunks: int, bos: int | None

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from aleator.core.arrays import Int32s
 from aleator.core.errors import InvalidBatch
-from aleator.models.adapters import Adapters, Chosen, Rows
+from aleator.models.adapters import Adapters, Chosen, Rows, held_at
 
 
 class SequenceAdapters:
@@ -33,13 +34,13 @@ class SequenceAdapters:
         else:
             self._own[seq] = self._adapters.chosen(chosen)
 
-    def of(self, sequences: Sequence[Sequence[int]]) -> Callable[[Any], Rows | None]:
-        """What gives the adapters of some tokens of a batch, from the sequences of each of its tokens.
+    def of(self, sequences: Sequence[Sequence[int]]) -> Callable[[Any, Int32s], Rows | None]:
+        """What gives the adapters of some tokens of a batch at these positions, from the sequences of each.
 
         InvalidBatch: a token's sequences have different ones.
         """
         if not self._adapters:
-            return lambda _: None
+            return lambda *_: None
         usual = self._adapters.chosen(None)
         of_tokens: list[Chosen] = []
         for i, seqs in enumerate(sequences):
@@ -48,4 +49,9 @@ class SequenceAdapters:
                 raise InvalidBatch(i, f"sequences {list(seqs)} share it and have other adapters")
             of_tokens.append(own.pop())
         numbers = np.arange(len(of_tokens))
-        return lambda tokens: self._adapters.rows([of_tokens[i] for i in numbers[tokens]])
+
+        def rows(tokens: Any, positions: Int32s) -> Rows | None:
+            at = zip(numbers[tokens], positions, strict=True)
+            return self._adapters.rows([held_at(of_tokens[i], int(position)) for i, position in at])
+
+        return rows

@@ -1,6 +1,7 @@
 """The matrices of a model that adapters may change: their names, their order in a step, where they lie.
 
-An expert's matrices are called ``blk.0.ffn_gate.3.weight``, however the model's file holds them.
+An expert's matrices are called ``blk.0.ffn_gate.3.weight``, however the model's file holds them, and those of
+a head over compressed keys ``blk.0.attn_k_b.3.weight`` and ``blk.0.attn_v_b.3.weight``.
 """
 
 from __future__ import annotations
@@ -9,12 +10,17 @@ import math
 import re
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from aleator.models.config import ModelConfig, present
 from aleator.models.files.tensor_types import StoredTensor
 
 if TYPE_CHECKING:
     from aleator.models.weights import Weights
 
 EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
+_LATENT = ("attn_q_a", "attn_kv_a_mqa", "attn_q_b", "attn_kv_b")
+_OF_HEADS = ("attn_k_b", "attn_v_b")
 _ATTENTION = ("attn_q", "attn_k", "attn_v", "attn_output")
 _FEED_FORWARD = ("ffn_gate", "ffn_up", "ffn_down")
 _DELTA = (
@@ -31,14 +37,17 @@ _STATES = ("ssm_in", "ssm_x", "ssm_dt", "ssm_out", "shortconv.in_proj", "shortco
 _KINDS = (
     *_DELTA,
     *_STATES,
+    *_LATENT,
+    *_OF_HEADS,
     *_ATTENTION,
     *_FEED_FORWARD,
     "ffn_gate_inp",
     *(f"{each}_shexp" for each in _FEED_FORWARD),
 )
 _NUMBER = "(?:0|[1-9][0-9]{0,8})"
-_ANY, _FED = "|".join(map(re.escape, _KINDS)), "|".join(_FEED_FORWARD)
-_OF_LAYER = rf"blk\.({_NUMBER})\.(?:({_ANY})|({_FED})\.({_NUMBER}))\.weight"
+_FED = "|".join(_FEED_FORWARD)
+_ONE = "|".join(map(re.escape, (each for each in _KINDS if each not in _OF_HEADS)))
+_OF_LAYER = rf"blk\.({_NUMBER})\.(?:({_ONE})|({_FED}|{'|'.join(_OF_HEADS)})\.({_NUMBER}))\.weight"
 _OF_EXPERTS = rf"(blk\.{_NUMBER}\.(?:ffn_gate_up|{_FED}))_exps\.weight"
 
 
@@ -75,6 +84,28 @@ def divided_experts(name: str, rows: StoredTensor) -> dict[str, StoredTensor]:
     }
 
 
+def divided_latent(
+    name: str, a: StoredTensor, b: StoredTensor, config: ModelConfig
+) -> dict[str, tuple[StoredTensor, StoredTensor]]:
+    """A and B of each head's matrices, of those of ``attn_kv_b`` where the cache holds compressed keys.
+
+    A head's keys are transposed: what is added to them is A^T B^T.
+    """
+    at, layer = name.removesuffix("attn_kv_b.weight"), int(name.split(".")[1])
+    heads, latent = config.n_heads[layer], present(config.latent)
+    plain = latent.head_dim - config.rope.dim
+    wide = plain + latent.head_dim_v
+    made, turned = {}, a.moved(np.transpose)
+    for head in range(heads):
+        key, value = (
+            b.moved_rows(lambda rows, i=i, n=n: rows[i : i + n])  # type: ignore[misc]
+            for i, n in ((head * wide, plain), (head * wide + plain, latent.head_dim_v))
+        )
+        made[f"{at}attn_k_b.{head}.weight"] = key.moved(np.transpose), turned
+        made[f"{at}attn_v_b.{head}.weight"] = a, value
+    return made
+
+
 def matrix(weights: Weights, name: str) -> StoredTensor | None:
     """The matrix [out, in] of that name as native code takes it; None: the model has none."""
     if name in weights:
@@ -82,18 +113,22 @@ def matrix(weights: Weights, name: str) -> StoredTensor | None:
     if name == OUTPUT and weights.config.tied:
         return weights.stored(EMBEDDING)
     match = re.fullmatch(_OF_LAYER, name)
-    experts = weights.config.experts
-    if match is None or not match[3] or experts is None or int(match[4]) >= experts.n_experts:
+    if match is None or not match[3]:
         return None
-    at, kind = f"blk.{match[1]}.", match[3]
-    if f"{at}{kind}_exps.weight" in weights:
-        return _expert(weights.stored(f"{at}{kind}_exps.weight"), int(match[4]))
+    at, kind, number = f"blk.{match[1]}.", match[3], int(match[4])
+    stack = f"{at}{kind}.weight" if kind in _OF_HEADS else f"{at}{kind}_exps.weight"
+    if stack in weights:
+        return _one(weights.stored(stack), number)
     if kind != "ffn_down" and f"{at}ffn_gate_up_exps.weight" in weights:
-        both = _expert(weights.stored(f"{at}ffn_gate_up_exps.weight"), int(match[4]))
-        return divided_experts(f"{at}ffn_gate_up.0.weight", both).get(f"{at}{kind}.0.weight")
+        both = _one(weights.stored(f"{at}ffn_gate_up_exps.weight"), number)
+        return both and divided_experts(f"{at}ffn_gate_up.0.weight", both).get(
+            f"{at}{kind}.0.weight"
+        )
     return None
 
 
-def _expert(stack: StoredTensor, number: int) -> StoredTensor:
+def _one(stack: StoredTensor, number: int) -> StoredTensor | None:
+    if number >= stack.shape[0]:
+        return None
     part = stack.data.reshape(stack.shape[0], -1)[number]
     return StoredTensor(stack.type, stack.shape[1:], part)

@@ -46,7 +46,7 @@ _KNOWN = {
     "auto_mapping", "peft_version", "base_model_name_or_path", "revision", "inference_mode", "target_modules",
     "exclude_modules", "lora_dropout", "layers_to_transform", "layers_pattern", "megatron_core",
     "loftq_config", "eva_config", "corda_config", "lora_ga_config", "qalora_group_size",
-    "ensure_weight_tying", "target_parameters", "fan_in_fan_out",
+    "ensure_weight_tying", "target_parameters", "fan_in_fan_out", "alora_invocation_tokens",
 }  # fmt: skip
 # The others change the computation, but for these values; of one that is not listed: null, false and empty.
 _NEUTRAL: Mapping[str, tuple[object, ...]] = {
@@ -57,6 +57,10 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
 _CONVERT = (
     "merge it into its model (PEFT: merge_and_unload; GGUF: llama-export-lora), and load that"
 )
+
+_NOT_MERGED = ("ADAPTION_PROMPT", "XLORA", "POLY")
+"""PEFT's types without virtual tokens that it cannot merge into a model."""
+_TRAIN = "it cannot be merged into its model either: train an adapter of the type LORA"
 
 _TWICE = "the adapter changes this matrix twice"
 
@@ -100,10 +104,12 @@ def _load(name: str, path: Path, weights: Weights, kind: str) -> Adapter:
             )
     about: dict[str, str] = {}
     if path.is_dir():
-        parts = _read_peft(path, weights)
+        parts, fields = _read_peft(path, weights), read_json(path / CONFIG)
+        invocation = _tokens(fields, "alora_invocation_tokens", weights)
     else:
         gguf = GGUFFile(path)
         parts = _read_gguf(gguf, weights)
+        invocation = _tokens(gguf.fields, "adapter.alora.invocation_tokens", weights)
         for key in ("task_name", "prompt_prefix"):
             about[key] = gguf.fields.get(f"adapter.lora.{key}", "")
     matrices: dict[str, LowRank] = {}
@@ -118,8 +124,20 @@ def _load(name: str, path: Path, weights: Weights, kind: str) -> Adapter:
         for name, each in matrices.items()
         for side, part in (("a", each.a), ("b", each.b), ("grows", _grown(each)))
     ]
+    if invocation:
+        numbers.append((f"invocation {invocation}", np.zeros(0, np.uint8)))
     fixed = any(each.grows is not None for each in matrices.values())
-    return Adapter(name, str(path), fingerprint(numbers), matrices, about, fixed)
+    return Adapter(name, str(path), fingerprint(numbers), matrices, about, fixed, invocation)
+
+
+def _tokens(fields: Fields, key: str, weights: Weights) -> tuple[int, ...]:
+    """The invocation tokens of an adapter; (): it has none."""
+    given, most = fields.get(key, kind=list), weights.config.n_vocab - 1
+    if given is None:
+        return ()
+    if not given or not all(type(each) is int and 0 <= each <= most for each in given):
+        raise fields.error(key, f"{key} is {given!r:.60}; it must be tokens, 0 to {most}")
+    return tuple(given)
 
 
 def _grown(matrix: LowRank) -> StoredTensor:
@@ -143,11 +161,6 @@ def _read_gguf(gguf: GGUFFile, weights: Weights) -> dict[str, _Part]:
             f"the adapter is for the architecture {of!r:.40}, and the model is {weights.architecture.name!r}: "
             "give an adapter that was trained on this model",
             field="general.architecture",
-        )
-    if "adapter.alora.invocation_tokens" in fields:
-        raise UnsupportedModel(
-            f"{path}: an aLoRA adapter, which begins at invocation tokens (adapter.alora.invocation_tokens), "
-            "is not applied: give one that holds for the whole text"
         )
     alpha = fields.number("adapter.lora.alpha", -LARGEST_ALPHA, LARGEST_ALPHA, 0.0)
     found: dict[str, dict[str, StoredTensor]] = {}
@@ -203,7 +216,8 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
         if match is not None and not usual:
             continue  # such as a part that sees pictures, which the model is read without
         if usual not in names:  # transformers 5 has one name for what directories call by two
-            usual = files.own_name(usual.replace(".mlp.gate.", ".block_sparse_moe.gate."), names)
+            usual = usual.replace(".forget_gate.", ".").replace(".mlp.", ".block_sparse_moe.")
+            usual = files.own_name(usual, names)
         if match is None or usual not in names:
             raise UnsupportedModel(
                 f"{path}: the tensor {key!r:.200} is no part of LoRA for {weights.architecture.name!r} with "
@@ -261,8 +275,9 @@ def _check_config(fields: Fields) -> None:
     """Refuse settings that this module would compute differently, and name them."""
     kind = fields.require("peft_type", str)
     if kind != "LORA":
+        remedy = _TRAIN if "num_virtual_tokens" in fields or kind in _NOT_MERGED else _CONVERT
         raise UnsupportedModel(
-            f"{fields.path}: peft_type={kind!r:.40} is not applied, LORA is: {_CONVERT}"
+            f"{fields.path}: peft_type={kind!r:.40} is not applied, LORA is: {remedy}"
         )
     for name in fields.values.keys() - _KNOWN:
         value, neutral = fields.values[name], _NEUTRAL.get(name, (False, [], {}))
@@ -319,8 +334,20 @@ def _low_ranks(
     if part.magnitude is not None:
         column = part.magnitude.floats().reshape(-1, 1)
         b = StoredTensor.of(np.concatenate((b.floats(), column), axis=1))
-    parts = separated(adapted.divided_experts(tensor, b), weights.architecture, weights.config)
-    for name, rows in parts.items():
+    latent = weights.config.latent
+    if latent is not None and latent.compressed and tensor.endswith(".attn_kv_b.weight"):
+        if part.magnitude is not None:
+            raise UnsupportedModel(
+                f"{path}: {tensor!r}: DoRA of compressed keys is not applied: {_CONVERT}"
+            )
+        wide = latent.head_dim - weights.config.rope.dim + latent.head_dim_v
+        rows_of_all = weights.config.n_heads[0] * wide
+        _check_shape(path, tensor, (b.shape[0], a.shape[1]), (rows_of_all, latent.rank))
+        parts = adapted.divided_latent(tensor, a, b, weights.config)
+    else:
+        whole = separated(adapted.divided_experts(tensor, b), weights.architecture, weights.config)
+        parts = {name: (a, rows) for name, rows in whole.items()}
+    for name, (a, rows) in parts.items():
         sizes = rows.shape[0], a.shape[1]
         if name == adapted.EMBEDDING:
             sizes = a.shape[0], rows.shape[0]
@@ -329,9 +356,9 @@ def _low_ranks(
         grows = None
         if part.magnitude is not None:
             own, magnitudes = np.split(turned.view(np.float32), [rank], axis=1)
-            whole = matrix.floats() + np.float32(part.scale) * (own @ own_a.floats())
+            sums = matrix.floats() + np.float32(part.scale) * (own @ own_a.floats())
             with np.errstate(divide="ignore", invalid="ignore"):
-                growth = magnitudes[:, 0] / np.sqrt((whole.astype(np.float64) ** 2).sum(1))
+                growth = magnitudes[:, 0] / np.sqrt((sums.astype(np.float64) ** 2).sum(1))
             if not np.isfinite(growth).all():
                 raise FileFormatError(path, "a row of zeros cannot be normalised", field=name)
             grows = (growth - 1).astype(np.float32)
@@ -352,14 +379,18 @@ def _check_matrix(
             field=tensor,
         )
     _check_adaptable(path, name)
-    if matrix.shape != shape:
+    _check_shape(path, tensor, shape, matrix.shape)
+    return matrix
+
+
+def _check_shape(path: Path, tensor: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+    if shape != wanted:
         raise FileFormatError(
             path,
-            f"the adapter is for a matrix of shape {list(shape)}, and the model's is {list(matrix.shape)}: "
+            f"the adapter is for a matrix of shape {list(shape)}, and the model's is {list(wanted)}: "
             "give an adapter that was trained on this model",
             field=tensor,
         )
-    return matrix
 
 
 def _check_adaptable(path: Path, name: str) -> None:

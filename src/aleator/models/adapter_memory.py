@@ -17,10 +17,17 @@ from aleator.core.large_pages import zeros_in_large_pages
 from aleator.core.threads import pool
 from aleator.models import adapted
 from aleator.models.adapters import LowRank
-from aleator.models.files.tensor_types import FLOAT_TYPES, TENSOR_TYPES, StoredTensor
+from aleator.models.files.tensor_types import (
+    FLOAT_TYPES,
+    SCALED_TYPES,
+    TENSOR_TYPES,
+    StoredTensor,
+)
 
 KEPT = (*FLOAT_TYPES, "Q8_0")
 """Types whose numbers are read as they are stored; those of others are widened to F32."""
+_WITH_FLOATS = (*FLOAT_TYPES, *SCALED_TYPES)
+"""Types of matrices whose products take float32."""
 _HIGHEST = 15
 """The power of two below which numbers lie before they are rounded to Q8_0, whose scales are float16."""
 _LEAST_FACTOR = 2.0**-100
@@ -55,11 +62,11 @@ def columns(rows: NDArray[Any], kind: str, rank: int) -> StoredTensor:
 def kept(path: Path, name: str, matrix: LowRank, kind: str, base: StoredTensor) -> LowRank:
     """The matrix with its numbers in the type in which they are kept, beside the base's matrix.
 
-    ``kind``: "auto", beside a base in blocks those that Q8_0 holds become Q8_0's; "stored", all stay as they
-    are; "f16", those that take 32 bits become the nearest of F16; "q8_0", all become Q8_0's, and what Q8_0
-    does not hold is rounded as with "f16".
+    ``kind``: "auto", beside a base whose activations are rounded those that Q8_0 holds become Q8_0's; "stored",
+    all stay as they are; "f16", those that take 32 bits become the nearest of F16; "q8_0", all become Q8_0's,
+    and what Q8_0 does not hold is rounded as with "f16".
     """
-    if kind == "q8_0" or (kind == "auto" and base.type not in FLOAT_TYPES):
+    if kind == "q8_0" or (kind == "auto" and base.type not in _WITH_FLOATS):
         matrix = _in_blocks(matrix, name == adapted.EMBEDDING)
     if kind in ("auto", "stored"):
         return matrix

@@ -22,7 +22,11 @@ Floats = npt.NDArray[np.float32]
 AdapterFile = tuple[str, str, float]
 """An adapter's name, its file, and its scale in sequences that do not choose adapters."""
 Chosen = tuple[tuple[str, float, str], ...]
-"""Adapters of a sequence: name, scale, and the adapter's digest; "": any adapter of that name."""
+"""Adapters of a sequence: name, scale, and the adapter's digest; "": any adapter of that name.
+
+After the digest of one with invocation tokens (aLoRA) stand "@" and the position where they begin, from which
+on it holds; nothing after "@": it is not known yet, and it holds nowhere.
+"""
 Rows = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], Floats]
 """Adapters of a micro-batch: where each token's entries begin, the adapters' numbers, and their scales."""
 MOST, LONGEST_NAME, LARGEST_SCALE = 1024, 200, 1e4
@@ -50,6 +54,9 @@ class Adapter:
     matrices: Mapping[str, LowRank]  # by the GGUF names of the matrices that it changes
     about: Mapping[str, str]  # its file's notes for people: a task's name, a prompt's prefix
     fixed: bool  # whether it can be used only at scale 1, without other adapters (DoRA)
+    invocation: tuple[
+        int, ...
+    ] = ()  # the tokens from whose last place in a prompt on it holds (aLoRA)
 
 
 class Adapters:
@@ -92,13 +99,16 @@ class Adapters:
                 raise ParameterError(
                     f"adapters: there is no adapter {name!r:.80}; loaded are {known}"
                 )
-            if digest not in ("", self.loaded[self.names.index(name)].digest):
+            own = self.loaded[self.names.index(name)]
+            digest, _, start = digest.partition("@")
+            if digest not in ("", own.digest) or (start and not (own.invocation and _known(start))):
                 raise ParameterError(
                     f"adapters: {name!r} is another adapter than the one that this was made with "
                     f"({digest}), or has another adapter_type: load that one, as it was loaded; sessions "
                     "older than adapter_type='auto' need 'stored' (command line: --lora-type stored)"
                 )
         wanted = {name: float(np.float32(scale)) for name, scale, _ in given}
+        starts = {name: digest.partition("@")[2] for name, _, digest in given}
         made = [(each, wanted.get(each.name, 0.0)) for each in self.loaded]
         used = [(each, scale) for each, scale in made if scale]
         for each, scale in used:
@@ -107,7 +117,27 @@ class Adapters:
                     f"adapters: {each.name!r} is a DoRA adapter, whose rows are normalised for scale 1 and no "
                     "other adapter: give it alone and with scale 1"
                 )
-        return tuple((each.name, scale, each.digest) for each, scale in used)
+        return tuple(
+            (e.name, scale, f"{e.digest}@{starts[e.name]}" if e.invocation else e.digest)
+            for e, scale in used
+        )
+
+    def begun(self, chosen: Chosen, tokens: Sequence[int]) -> Chosen:
+        """The adapters of a text with this prompt: those with invocation tokens from the last of these on.
+
+        One whose tokens are not in the prompt is left out.
+        """
+        made = []
+        for name, scale, digest in chosen:
+            if digest.endswith("@"):
+                wanted, text = self.loaded[self.names.index(name)].invocation, tuple(tokens)
+                n, starts = len(wanted), range(len(text) - len(wanted), -1, -1)
+                start = next((i for i in starts if text[i : i + n] == wanted), None)
+                if start is None:
+                    continue
+                digest += str(start)
+            made.append((name, scale, digest))
+        return tuple(made)
 
     def rows(self, of_tokens: Sequence[Chosen]) -> Rows | None:
         """The adapters of a micro-batch, from each token's adapters; None: no token has any."""
@@ -121,6 +151,22 @@ class Adapters:
             np.array([numbers[name] for name, _, _ in all_of], np.int32),
             np.array([scale for _, scale, _ in all_of], np.float32),
         )
+
+
+def _known(start: str) -> bool:
+    return start.isascii() and start.isdecimal() and len(start) < 10
+
+
+def held_at(chosen: Chosen, position: int) -> Chosen:
+    """Those adapters of a sequence that its token at this position has."""
+    if not any("@" in digest for _, _, digest in chosen):
+        return chosen
+    made = []
+    for each in chosen:
+        _, at, start = each[2].partition("@")
+        if not at or (start and position >= int(start)):
+            made.append(each)
+    return tuple(made)
 
 
 def key_of(chosen: Chosen | None) -> str:

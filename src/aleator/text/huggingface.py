@@ -34,6 +34,12 @@ def read_fields(directory: Path) -> dict[str, Any]:
         raise ModelNotFound(directory)
     path = directory / "tokenizer.json"
     if not path.is_file():
+        other = next(directory.glob("*tiktoken*"), None)
+        if other is not None:
+            raise UnsupportedModel(
+                f"{other}: a vocabulary of tiktoken, whose file does not say how it cuts texts, is not read: "
+                "take a GGUF file of the model, or one with tokenizer.json"
+            )
         raise FileFormatError(
             directory,
             "the directory has no tokenizer.json, tokenizer.model or vocab.txt; save the model's tokenizer "

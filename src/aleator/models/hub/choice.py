@@ -13,6 +13,8 @@ NOT_MODELS = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
 """Parts of names of GGUF files that accompany a model but are not models."""
 CONFIGURATION = (
     "config.json",
+    "quantize_config.json",
+    "quant_config.json",
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",

@@ -19,7 +19,7 @@ from aleator.core.arrays import Bytes, Floats, UInt32s
 from aleator.core.errors import UnsupportedModel
 from aleator.core.records import dataclass
 from aleator.models import refused
-from aleator.models.files.fields import MAX_WIDTH, Fields
+from aleator.models.files.fields import MAX_WIDTH, Fields, read_json
 from aleator.models.files.tensor_types import FLOAT_TYPES, StoredTensor
 from aleator.models.prequantised import compressed_tensors
 from aleator.models.prequantised.matrix_parts import (
@@ -246,16 +246,21 @@ METHODS = {
 _ALIKE = {"fbgemm_fp8": "fp8"}
 _ONLY: Mapping[str, Mapping[str, tuple[object, ...]]] = {
     "gptq": {"bits": (4,), "checkpoint_format": ("gptq", "gptq_v2"), "is_marlin_format": (False,)},
-    "awq": {"bits": (4,), "w_bit": (4,), "version": ("gemm", "GEMM")},
+    "awq": {"bits": (4,), "version": ("gemm", "GEMM")},
     "fp8": {"fmt": ("e4m3",)},
     "bitsandbytes": {"load_in_8bit": (False,), "bnb_4bit_quant_type": ("nf4",)},
     "compressed-tensors": {"format": compressed_tensors.FORMATS},
 }
 """The values that fields of ``quantization_config`` may have, where they are there."""
+_FORMER = {"w_bit": "bits", "q_group_size": "group_size"}
+"""Fields as AWQ's files named them -> their names."""
+_FORMER_FILES = {"quantize_config.json": "gptq", "quant_config.json": "awq"}
+"""Files with what is now ``quantization_config``, and the method of one that says none."""
 
 
 def given_by(fields: Fields) -> tuple[Method, Fields] | None:
-    """How a directory is quantised by its config.json, and the fields that say so; None: it is not.
+    """How a directory is quantised by its config.json or an older file, and the fields that say so; None: it is
+    not.
 
     Raises:
         FileFormatError: a field is of another type.
@@ -265,20 +270,26 @@ def given_by(fields: Fields) -> tuple[Method, Fields] | None:
     if values is None:
         text = Fields(fields.path, fields.get("text_config", kind=dict) or {})
         values = text.get("quantization_config", kind=dict)
+    path = Path(str(fields.path))
+    for file, method in _FORMER_FILES.items():
+        former = path.parent / file
+        if values is None and former.is_file():
+            path, values = former, {"quant_method": method, **read_json(former).values}
     if values is None:
         return None
-    given = Fields(fields.path, values)
+    renamed = {_FORMER[key]: value for key, value in values.items() if key in _FORMER}
+    given = Fields(path, {**renamed, **values})
     name = given.get("quant_method", "an unknown method")
     name = _ALIKE.get(name, name)
     if name not in METHODS:
-        raise refused.quantisation(fields.path, name)
+        raise refused.quantisation(path, name)
     for key, allowed in _ONLY.get(name, {}).items():
         if given.get(key) is not None and given.get(key) not in allowed:
-            raise refused.quantisation(fields.path, name, key, given.get(key))
-    method = METHODS[name]
-    if method.check is not None:
-        method.check(given)
-    return method, given
+            raise refused.quantisation(path, name, key, given.get(key))
+    found = METHODS[name]
+    if found.check is not None:
+        found.check(given)
+    return found, given
 
 
 def joined(

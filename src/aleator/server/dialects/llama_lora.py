@@ -21,6 +21,10 @@ async def adapters(request: Request) -> Response:
         {"id": i, "path": each.path, "scale": scale, **each.about}
         for i, (each, scale) in enumerate(zip(mine.loaded, mine.scales, strict=True))
     ]
+    for entry, each in zip(made, mine.loaded, strict=True):
+        if each.invocation:
+            entry["alora_invocation_string"] = service.model.tokenizer.decode(each.invocation)
+            entry["alora_invocation_tokens"] = each.invocation
     return JSONResponse(made)
 
 
