@@ -102,7 +102,7 @@ class Batch:
         self.tokens.append(number)
 
     def add_run(self, tokens: Sequence[int], pos: int, seq: int) -> None:
-        """Append tokens of one sequence from ``pos`` on, whose logits are all wanted; nothing is checked here."""
+        """Append tokens of one sequence from ``pos`` on, all with logits; nothing is checked here."""
         n = len(tokens)
         self.tokens += tokens
         self.positions += range(pos, pos + n)
