@@ -2,9 +2,11 @@
 
 The head learns the model's distributions, on the corpus of ``train_tiny.py`` and on texts that the model writes
 itself.  Each position is unrolled for several guesses, as they are made one from the other (EAGLE-3, Li et al.
-2025, arXiv:2503.01840).  The run is seeded.
+2025, arXiv:2503.01840).  The run is seeded.  A second one goes on from its weights, on whole texts after short
+openings, most of them greedy, of which the most probable token counts as much as the distribution.
 
-    python tools/train_head.py --out src/aleator/data/shakespeare-eagle3
+    python tools/train_head.py --out head
+    python tools/train_head.py --after head --texts 320 --steps 400 --batch 6 --lr 1.5e-3
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import gguf
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 from train_tiny import CORPUS, HELD_OUT, RMSNorm, Shape, TinyLlama, scenes
 
@@ -34,6 +36,22 @@ HEADS, KV_HEADS, HEAD_DIM, N_FF, VOCAB = 4, 2, 32, 256, 1024
 UNROLLED = 4
 WINDOW = 128
 TEMPERATURES = (0.0, 0.8, 0.0, 0.5)
+WHOLE, OF_WHOLE = 224, (0.0, 0.0, 0.0, 0.8, 0.8)
+"""Tokens of a whole text, and the temperatures of these."""
+_OPENINGS = """
+The people of the town were | I have a question about | In the middle of the night |
+A man walked into the | My mother told me that | The best way to learn is | On the first day of school |
+Please tell me how to | There is nothing so sweet as | Dear brother, I write to you because |
+The sun was rising over the hills and | We must find a way to | Ten years ago, in a far country, |
+What is the name of the | It is said that the king of | To make a good soup you |
+Yesterday the council met and | The old captain looked at the sea. | Love is a strange thing, and |
+If I were you, I would | The doctor said to the lady: | Here lies the body of |
+Once there lived a poor woodcutter with | The war had lasted for seven years when |
+Do not forget to bring | One, two, three, | When the rain had stopped, they | O gentle night, thou |
+Alas, poor ghost! thou | Why do you weep, my child?
+"""
+OPENINGS = [each.strip() for each in _OPENINGS.split("|")]
+"""Beginnings that are not the corpus's."""
 
 
 class Attention(nn.Module):
@@ -160,6 +178,56 @@ def written(model: aleator.LanguageModel, parts: list[str], n_texts: int) -> lis
     return made
 
 
+def opening(speeches: list[str], kind: int) -> str:
+    """The beginning of a text: words of OPENINGS, a speech's first line and more, a line's words, or a name."""
+    speech = random.choice(speeches)
+    if kind == 0:
+        words = random.choice(OPENINGS).split()
+        return " ".join(words[: random.choice((len(words), random.randrange(2, 6)))])
+    if kind == 1:
+        start = speech[:120]
+        return start[: random.randrange(start.index(":") + 1, len(start) + 1)]
+    if kind == 2:
+        words = random.choice(speech.split("\n")).split()
+        return " ".join(words[: random.randrange(2, 8)]) or "The"
+    return speech.split("\n")[0] + "\n"
+
+
+def whole_texts(
+    model: aleator.LanguageModel, parts: list[str], n_texts: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Texts of WHOLE tokens after openings, and which of them are greedy."""
+    speeches = [each for part in parts for each in part.strip().split("\n\n") if ":\n" in each]
+    made: list[list[int]] = []
+    greedy: list[bool] = []
+    for i, first in enumerate(range(0, n_texts, 32)):
+        temperature = OF_WHOLE[i % len(OF_WHOLE)]
+        prompts = [opening(speeches, kind % 4) for kind in range(32)]
+        texts = model.generate_batch(
+            prompts, max_tokens=WHOLE, temperature=temperature, seed=first, ignore_eos=True
+        )
+        made += [[*each.request.tokens, *each.tokens][:WHOLE] for each in texts]
+        greedy += [temperature == 0] * len(texts)
+    order = torch.randperm(len(made))
+    return torch.tensor(made)[order], torch.tensor(greedy)[order]
+
+
+def first_texts(
+    model: aleator.LanguageModel, parts: list[str], n_texts: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Windows of the model's texts and the corpus, those held out, and the head's tokens: the most frequent."""
+    texts = written(model, parts, n_texts)
+    corpus = [token for part in parts for token in model.tokenizer.encode(part)]
+    size = WINDOW + UNROLLED + 1
+    own = [token for each in texts for token in each]
+    streams = [own[: len(own) * 19 // 20], corpus, own[len(own) * 19 // 20 :]]
+    cut = [torch.tensor(each[: len(each) // size * size]).view(-1, size) for each in streams]
+    chosen = torch.randperm(len(cut[1]))[: len(cut[0])]
+    counts = torch.bincount(torch.tensor(own), minlength=len(model.vocab))
+    ids = counts.argsort(descending=True, stable=True)[:VOCAB].sort().values
+    return torch.cat((cut[0], cut[1][chosen])), cut[2], ids
+
+
 def right(logits: list[torch.Tensor], wanted: torch.Tensor, ids: torch.Tensor) -> list[float]:
     """The share of guesses that are the model's best token, those after a wrong one counted as wrong."""
     alive, shares = torch.ones(wanted.shape[:2], dtype=torch.bool)[:, : logits[0].shape[1]], []
@@ -178,6 +246,9 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--after", type=Path, help="a head whose weights the second run goes on from"
+    )
     args = parser.parse_args()
     random.seed(args.seed)
     torch.manual_seed(args.seed)
@@ -188,28 +259,30 @@ def main() -> None:
     text = lzma.decompress(CORPUS.read_bytes()).decode()
     parts = scenes(text[: text.rindex("\n\n", 0, int(len(text) * (1 - HELD_OUT)))])
     whole = aleator.load(n_threads=torch.get_num_threads())
-    texts = written(whole, parts, args.texts)
-    corpus = [token for part in parts for token in whole.tokenizer.encode(part)]
-    size = WINDOW + UNROLLED + 1
-    own = [token for each in texts for token in each]
-    streams = [own[: len(own) * 19 // 20], corpus, own[len(own) * 19 // 20 :]]
-    cut = [torch.tensor(each[: len(each) // size * size]).view(-1, size) for each in streams]
-    chosen = torch.randperm(len(cut[1]))[: len(cut[0])]
-    windows, held = torch.cat((cut[0], cut[1][chosen])), cut[2]
-    counts = torch.bincount(torch.tensor(own), minlength=s.n_vocab)
-    ids = counts.argsort(descending=True, stable=True)[:VOCAB].sort().values
-    covered = counts[ids].sum().item() / counts.sum().item()
-    features, of_held = features_of(model, windows), features_of(model, held)
     head = Head(s)
+    if args.after is None:
+        windows, held, ids = first_texts(whole, parts, args.texts)
+        greedy = torch.zeros(len(windows), dtype=torch.bool)
+        with torch.no_grad():
+            head.lm_head.weight.copy_(model.token_embd.weight[ids])
+            head.norm.weight.copy_(model.output_norm.weight)
+            head.fc.weight[:, -s.n_embd :] += torch.eye(s.n_embd)
+    else:
+        windows, greedy = whole_texts(whole, parts, args.texts)
+        n = len(windows) // 8
+        (held, windows), greedy = (windows[:n], windows[n:]), greedy[n:]
+        weights = load_file(args.after / "model.safetensors")
+        ids = weights.pop("d2t") + torch.arange(VOCAB)
+        del weights["t2d"]
+        head.load_state_dict({name: each.float() for name, each in weights.items()})
+    own = torch.full((s.n_vocab,), -1).index_put((ids,), torch.arange(VOCAB))  # the head's tokens
+    size = windows.shape[1] - UNROLLED - 1
+    features, of_held = features_of(model, windows), features_of(model, held)
     print(
-        f"{sum(p.numel() for p in head.parameters()):,} parameters; {windows.numel():,} tokens; its {VOCAB} "
-        f"tokens are {covered:.3f} of the texts; {(time.monotonic() - began) / 60:.1f} min",
+        f"{sum(p.numel() for p in head.parameters()):,} parameters; {windows.numel():,} tokens; "
+        f"{(time.monotonic() - began) / 60:.1f} min",
         flush=True,
     )
-    with torch.no_grad():
-        head.lm_head.weight.copy_(model.token_embd.weight[ids])
-        head.norm.weight.copy_(model.output_norm.weight)
-        head.fc.weight[:, -s.n_embd :] += torch.eye(s.n_embd)
     optimizer = torch.optim.AdamW(
         head.parameters(), lr=args.lr, betas=(0.9, 0.98), weight_decay=0.01
     )
@@ -218,10 +291,10 @@ def main() -> None:
         tokens: torch.Tensor, seen: torch.Tensor
     ) -> tuple[list[torch.Tensor], torch.Tensor]:
         with torch.no_grad():
-            embeddings = model.token_embd(tokens[:, 1 : WINDOW + UNROLLED])
-            states = seen[:, 1 : WINDOW + UNROLLED, -s.n_embd :].float()
+            embeddings = model.token_embd(tokens[:, 1 : size + UNROLLED])
+            states = seen[:, 1 : size + UNROLLED, -s.n_embd :].float()
             wanted = F.linear(model.output_norm(states), model.token_embd.weight)
-        return head(seen[:, :WINDOW].float(), embeddings), wanted
+        return head(seen[:, :size].float(), embeddings), wanted
 
     order: list[int] = []
     for step in range(args.steps):
@@ -236,8 +309,12 @@ def main() -> None:
         made, wanted = guesses(windows[batch], features[batch])
         loss = torch.zeros(())
         for ahead, logits in enumerate(made):
-            sure = wanted[:, ahead : ahead + WINDOW].softmax(-1)[..., ids]
-            loss = loss - 0.8**ahead * (sure * logits.log_softmax(-1)).sum(-1).mean()
+            now, guessed = wanted[:, ahead : ahead + size], logits.log_softmax(-1)
+            lost = -(now.softmax(-1)[..., ids] * guessed).sum(-1)
+            best = own[now.argmax(-1)]
+            of_best = -guessed.gather(-1, best.clamp_min(0)[..., None])[..., 0] * (best >= 0)
+            lost = torch.where(greedy[batch][:, None], (lost + of_best) / 2, lost)
+            loss = loss + 0.8**ahead * lost.mean()
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(head.parameters(), 1.0)

@@ -101,6 +101,14 @@ class Batch:
         self._append(pos, seqs, logits)
         self.tokens.append(number)
 
+    def add_run(self, tokens: Sequence[int], pos: int, seq: int) -> None:
+        """Append tokens of one sequence from ``pos`` on, all with logits; nothing is checked here."""
+        n = len(tokens)
+        self.tokens += tokens
+        self.positions += range(pos, pos + n)
+        self.sequences += [(seq,)] * n
+        self.logits += [True] * n
+
     def add_embedding(
         self,
         embedding: Any,

@@ -19,7 +19,7 @@ MOST_MISSED = 8
 
 To see them all would cost more than the guess that is tried after a pause can save.
 """
-RATES = (0.17, 0.4, 0.6, 0.75, 0.83, 0.87, 0.92, 0.96, 0.98, 0.99)
+RATES = (0.16, 0.35, 0.42, 0.57, 0.62, 0.7, 0.9, 0.97, 0.99, 0.99)
 """How many guesses of each kind are right, as long as none was compared: as with the bundled model's head."""
 COUNTED = 4.0
 """As how many compared guesses these count."""
