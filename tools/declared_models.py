@@ -166,24 +166,24 @@ def facts(name: str, form: str) -> Iterator[str]:
     for key, ask in asked.items():
         for other in ask.others(small.found.get(key, ask.default)):
             changed = Reading(small.given | {key: other})
-            if different := _different(made, changed, partial(read, name)):
+            if different := _different(made, changed, partial(read, name), prefix):
                 yield f"{shown[key]} {other!r}: {different}"
     for more in TOGETHER[form]:
         changed = Reading(small.given | {prefix + key: value for key, value in more.items()})
-        if different := _different(made, changed, partial(read, name)):
+        if different := _different(made, changed, partial(read, name), prefix):
             yield f"{more}: {different}"
         new = (ask for key, ask in changed.asked.items() if ask != asked.get(key))
         yield from (str(dataclasses.replace(ask, key=ask.key.removeprefix(prefix))) for ask in new)
 
 
 def _different(
-    made: dict[str, Any], changed: Reading, read: Callable[[Mapping[str, Any]], Any]
+    made: dict[str, Any], changed: Reading, read: Callable[[Mapping[str, Any]], Any], prefix: str
 ) -> str:
-    """What is otherwise than ``made`` where other fields are given, or why they are refused."""
+    """What differs from ``made`` where fields are ``changed``, or which is refused, without ``prefix``."""
     try:
         found = changed(partial(read, dict(changed.given)))
     except (FileFormatError, UnsupportedModel) as error:
-        return f"{type(error).__name__} {getattr(error, 'field', '')}"
+        return f"{type(error).__name__} {getattr(error, 'field', '').removeprefix(prefix)}"
     different = [
         f"{place} = {told(found.get(place))}"
         for place in {**made, **found}
