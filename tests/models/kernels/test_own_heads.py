@@ -13,9 +13,9 @@ from aleator.models.kernels.planes import stack
 from aleator.models.kernels.product import product
 from aleator.models.kernels.rotation import RotationAngles
 from aleator.models.kernels.seen import listed
+from tests.models.bits import equal
 from tests.models.kernels.test_attention import seen_tensors
 from tests.models.kernels.test_fused import matrix, vector
-from tests.models.kernels.test_product import same
 
 
 @pytest.mark.usefixtures("small_programs")
@@ -57,4 +57,4 @@ def test_one_launch_is_several(up: str, down: str, cache: str, scaled: bool) -> 
     finish = heads.finishing([group], by, torch.arange(t), scales=scales, apart=True)
     own = OwnHeads(x[..., :plain], ups, finish, downs)
     made = attention.attend(whole, keys, values, seen, 0.1, spare=True, own=own)
-    assert same(made, expected.numpy())
+    assert equal(made, expected.numpy())
