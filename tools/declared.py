@@ -47,15 +47,19 @@ def spelled(place: str, p: Parameter) -> str:
 
 
 def samplers() -> Iterator[str]:
-    """Samplers with their declarations, parameters and presets."""
+    """Samplers with their declarations and parameters, the parameters of none, and presets."""
+    of_samplers: list[Parameter] = []
     classes: tuple[Any, ...] = (*S.SAMPLERS, ConstraintSampler, UserSampler)
     for cls in classes:
         names = {name: getattr(cls, name, None) for name in ("name", "letter", "aliases", "reads")}
         marks = [name for name in ("writes", "selects", "adapts") if getattr(cls, name) is True]
         yield f"{cls.__name__}: {names} {' '.join(marks)}".rstrip()
         if hasattr(cls, "__dataclass_fields__"):
+            of_samplers += cls.parameters()
             yield from (spelled(cls.__name__, p) for p in cls.parameters())
-    yield from (spelled("SamplingParams", p) for p in S.PARAMETERS.values())
+    yield f"SamplingParams: {' '.join(S.PARAMETERS)}"
+    own = (p for p in S.PARAMETERS.values() if p not in of_samplers)
+    yield from (spelled("SamplingParams", p) for p in own)
     yield from (f"preset {name}: {values}" for name, values in S.PRESETS.items())
 
 

@@ -1,7 +1,7 @@
 """What every architecture reads of a model's file, and the types that tensors get when a model is quantised.
 
 No file is needed: fields that must be there get values of a small model.  Then one field at a time gets another
-value, and what this changes is told.  Facts that several architectures share are one line, part of
+value, and what this changes is told, if anything.  Facts that several architectures share are one line, part of
 tests/golden/declared_models.txt, which tools/docs.py writes and checks.
 """
 
@@ -166,28 +166,30 @@ def facts(name: str, form: str) -> Iterator[str]:
     for key, ask in asked.items():
         for other in ask.others(small.found.get(key, ask.default)):
             changed = Reading(small.given | {key: other})
-            yield f"{shown[key]} {other!r}: {_different(made, changed, partial(read, name))}"
+            if different := _different(made, changed, partial(read, name), prefix):
+                yield f"{shown[key]} {other!r}: {different}"
     for more in TOGETHER[form]:
         changed = Reading(small.given | {prefix + key: value for key, value in more.items()})
-        yield f"{more}: {_different(made, changed, partial(read, name))}"
+        if different := _different(made, changed, partial(read, name), prefix):
+            yield f"{more}: {different}"
         new = (ask for key, ask in changed.asked.items() if ask != asked.get(key))
         yield from (str(dataclasses.replace(ask, key=ask.key.removeprefix(prefix))) for ask in new)
 
 
 def _different(
-    made: dict[str, Any], changed: Reading, read: Callable[[Mapping[str, Any]], Any]
+    made: dict[str, Any], changed: Reading, read: Callable[[Mapping[str, Any]], Any], prefix: str
 ) -> str:
-    """What is otherwise than ``made`` where other fields are given, or why they are refused."""
+    """What differs from ``made`` where fields are ``changed``, or which is refused, without ``prefix``."""
     try:
         found = changed(partial(read, dict(changed.given)))
     except (FileFormatError, UnsupportedModel) as error:
-        return f"{type(error).__name__} {getattr(error, 'field', '')}"
+        return f"{type(error).__name__} {getattr(error, 'field', '').removeprefix(prefix)}"
     different = [
         f"{place} = {told(found.get(place))}"
         for place in {**made, **found}
         if repr(found.get(place)) != repr(made.get(place))
     ]
-    return "; ".join(different) or "nothing"
+    return "; ".join(different)
 
 
 def told(value: Any) -> str:

@@ -148,7 +148,10 @@ from aleator.samplers.watermark import WatermarkKey
 
 @dataclass(frozen=True, init=False)
 class SamplingParams:
-    """All sampling parameters.  Without arguments everything is neutral: presets hold opinions."""
+    """All sampling parameters: SamplingKeywords says what each is.
+
+    Without arguments everything is neutral: presets hold opinions.
+    """
 
 '''
 PARAMS_METHODS = """\
@@ -194,7 +197,7 @@ def sampling_params() -> str:
     lines = []
     for each in ALL.values():
         kept = KEPT[each.name] if each.type in (object, tuple) else each.type.__name__
-        lines += [f"    {each.name}: {kept}", *comment(described(each))]
+        lines.append(f"    {each.name}: {kept}")
     return PARAMS_HEAD + "\n".join(lines) + "\n" + PARAMS_METHODS
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,19 @@ SHAPES = [LayerShape(1, 8, 8), LayerShape(2, 4, 4)]
 def tokens(n: int, seed: int = 1) -> list[int]:
     out: list[int] = np.random.default_rng(seed).integers(0, 64, n).tolist()
     return out
+
+
+def interrupted(run: Callable[..., Any], call: int) -> Callable[..., Any]:
+    """``run``, interrupted at the end of its ``call``-th call."""
+    calls = itertools.count(1)
+
+    def failing(*args: Any) -> Any:
+        out = run(*args)
+        if next(calls) == call:
+            raise KeyboardInterrupt
+        return out
+
+    return failing
 
 
 def decode(ctx: Context, *rows: tuple[int, int, Sequence[int]]) -> npt.NDArray[np.float32]:

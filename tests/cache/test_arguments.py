@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import copy
-import functools
 import pickle
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from make_models import SPECS, write_model
 
 from aleator.cache import devices
 from aleator.cache.devices import CPU, checked_device
@@ -23,17 +19,10 @@ from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.prefix_index import PrefixConfig
 from aleator.core.errors import AleatorError, InvalidBatch, NotCopyable, ParameterError
 from aleator.generate import Batch, Context
-from aleator.models import build_decoder, open_weights
-from aleator.models.decoder import Decoder
+from tests.cache.decoders import decoder_of
 
 MODELS = ("llama", "gemma3", "mamba", "jamba")
 by_model = pytest.mark.parametrize("model", MODELS)
-
-
-@functools.cache
-def decoder_of(name: str) -> Decoder:
-    with tempfile.TemporaryDirectory() as folder:
-        return build_decoder(open_weights(write_model(Path(folder) / "m.gguf", SPECS[name])))
 
 
 def context(name: str = "llama", **options: Any) -> Context:

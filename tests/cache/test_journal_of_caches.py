@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import gc
 import threading
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from make_models import SPECS, write_model
 
 from aleator.cache import PrefixConfig
 from aleator.core.errors import CacheBusy, CacheFull
 from aleator.generate import Batch, Context
-from aleator.models import build_decoder
 from aleator.models.decoder import Decoder
-from aleator.models.weights import open_weights
+from tests.cache.decoders import decoder_of
 
 TEXT = [3 + i * 7 % 60 for i in range(40)]
 NAMES = ("llama", "gemma3", "mamba", "jamba")
 
 
 @pytest.fixture(scope="module")
-def decoders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Decoder]:
-    folder: Path = tmp_path_factory.mktemp("models")
-    return {
-        name: build_decoder(open_weights(write_model(folder / f"{name}.gguf", SPECS[name])))
-        for name in NAMES
-    }
+def decoders() -> dict[str, Decoder]:
+    return {name: decoder_of(name) for name in NAMES}
 
 
 def context(decoder: Decoder, n_ctx: int = 100, **options: Any) -> Context:

@@ -12,6 +12,7 @@ from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.core.errors import CacheFull, CannotShift, ParameterError
 from aleator.generate import Batch, Context
 from aleator.models.decoder import Decoder
+from tests.cache.caches import interrupted
 from tests.cache.test_recurrent import TEXT, context, feed, fresh, ranges, same
 from tests.cache.test_recurrent import decoder as decoder
 
@@ -20,17 +21,7 @@ def test_a_failed_decode_changes_nothing(decoder: Decoder, monkeypatch: pytest.M
     ctx = context(decoder, rollback=2, n_ubatch=4)
     feed(ctx, 0, TEXT[:10])
     ctx.cache.seq_cp(0, 1)
-    run, calls = ctx._step.run, 0
-
-    def failing(*args: object) -> Any:
-        nonlocal calls
-        calls += 1
-        out: Any = run(*args)
-        if calls == 3:
-            raise KeyboardInterrupt
-        return out
-
-    monkeypatch.setattr(ctx._step, "run", failing)
+    monkeypatch.setattr(ctx._step, "run", interrupted(ctx._step.run, 3))
     batch = Batch.one(TEXT[10:20])
     batch.add(7, None, [1])
     batch.add(3, None, [3])

@@ -19,6 +19,7 @@ from aleator.core.errors import CacheFull, CannotRewind, CannotShift, ParameterE
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
+from tests.cache.caches import interrupted
 
 # Three layers, windows of 8 in the first and the last; all in f32.
 SPEC = replace(SPECS["gemma3"], n_layers=3, pattern=2, context=2048)
@@ -299,17 +300,7 @@ def test_a_failed_decode_restores_what_was_overwritten(
 ) -> None:
     ctx, cache = three_hundred, three_hundred.cache
     before = cache.cells.map(), cache.window.cells.positions.copy()
-    run, calls = ctx._step.run, 0
-
-    def failing(*args: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        out: Any = run(*args)
-        if calls == 20:
-            raise KeyboardInterrupt
-        return out
-
-    monkeypatch.setattr(ctx._step, "run", failing)
+    monkeypatch.setattr(ctx._step, "run", interrupted(ctx._step.run, 20))
     with pytest.raises(KeyboardInterrupt):
         ctx.decode(Batch.one(TEXT[300:640]))
     monkeypatch.undo()

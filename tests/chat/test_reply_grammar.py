@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from aleator import GrammarError, ParameterError
+from aleator.chat.message import Message
 from aleator.chat.prompt import ChatFormat, ChatPrompt, PreparedChat, prepare_chat
 from tests.chat import templates
 from tests.chat.test_format import IDS, TOKENIZER
@@ -58,6 +59,14 @@ def drawn(asked: PreparedChat, seed: int, closing: Sequence[str] = ()) -> tuple[
     return text + stream.flush(), tokens
 
 
+def read(asked: PreparedChat, text: str) -> Message:
+    """The message that a whole reply is."""
+    reply = asked.reply_of(0)
+    reply.push(text)
+    reply.finish()
+    return reply.message
+
+
 def _tokens(text: str) -> list[int]:
     return TOKENIZER.encode(text, add_special=False, parse_special=True)
 
@@ -79,10 +88,7 @@ def test_a_forced_call_satisfies_its_schema(name: str, seed: int) -> None:
     chat = ChatPrompt(HI, [templates.WEATHER, templates.CLOCK], "get_weather")
     asked = prepare_chat(chat, chat_format, TOKENIZER, {})
     text, _ = drawn(asked, seed, CLOSING)
-    reply = asked.reply_of(0)
-    reply.push(text)
-    reply.finish()
-    message = reply.message
+    message = read(asked, text)
     (call,) = message.tool_calls
     assert (call.name, call.complete) == ("get_weather", True)
     jsonschema.validate(json.loads(call.arguments), CITY)
@@ -103,10 +109,7 @@ def test_arguments_may_be_left_out(name: str) -> None:
     for seed in range(4):
         asked = prepare_chat(ChatPrompt(HI, [templates.WRITE], "write"), chat_format, TOKENIZER, {})
         text, _ = drawn(asked, seed, closing)
-        reply = asked.reply_of(0)
-        reply.push(text)
-        reply.finish()
-        (call,) = reply.message.tool_calls
+        (call,) = read(asked, text).tool_calls
         assert (call.name, call.complete) == ("write", True)
         arguments = json.loads(call.arguments)
         jsonschema.validate(arguments, templates.WRITE["function"]["parameters"])
@@ -145,10 +148,7 @@ def test_one_of_several_tools_is_called(name: str) -> None:
     for seed in range(6):
         asked = prepare_chat(chat, chat_format, TOKENIZER, {})
         text, _ = drawn(asked, seed)
-        reply = asked.reply_of(0)
-        reply.push(text)
-        reply.finish()
-        (call,) = reply.message.tool_calls
+        (call,) = read(asked, text).tool_calls
         assert call.complete
         called.add(call.name)
     assert called == {"get_weather", "clock"}
@@ -168,10 +168,7 @@ def test_reasoning_comes_before_what_is_forced() -> None:
     asked = prepare_chat(ChatPrompt(HI), opened, TOKENIZER, {"json_schema": CITY})
     assert asked.options["complete_grammar"] is False
     text, _ = drawn(asked, 3)
-    reply = asked.reply_of(0)
-    reply.push(text)
-    reply.finish()
-    message = reply.message
+    message = read(asked, text)
     jsonschema.validate(json.loads(message.content), CITY)
     assert text.startswith(message.reasoning_content[:1])
     # Where it is turned off there is none, and the schema is an option like any other.
@@ -191,10 +188,7 @@ def test_json_of_harmony_is_on_the_final_channel() -> None:
         ChatPrompt(HI), ChatFormat(TOKENIZER, templates.HARMONY), TOKENIZER, {"json_schema": CITY}
     )
     text, _ = drawn(asked, 1)
-    reply = asked.reply_of(0)
-    reply.push(text)
-    reply.finish()
-    jsonschema.validate(json.loads(reply.message.content), CITY)
+    jsonschema.validate(json.loads(read(asked, text).content), CITY)
 
 
 def test_what_cannot_be_enforced_is_refused() -> None:

@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import functools
-import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from make_models import SPECS, write_model
 
 from aleator import AleatorError, FileFormatError, Session
 from aleator.cache import PrefixConfig
 from aleator.cache.formats.state_file import read_state_file, write_state_file
 from aleator.generate import Batch, Context
 from aleator.generate.session import _session, load_session, save_session
-from aleator.models import build_decoder, open_weights
-from aleator.models.decoder import Decoder
 from aleator.models.fingerprint import ModelIdentity
+from tests.cache.decoders import decoder_of
 
 MODEL = ModelIdentity("0" * 32, "m", "m.gguf")
 TEXT = tuple(int(t) for t in np.random.default_rng(2).integers(0, 64, 40))
-
-
-@functools.cache
-def decoder_of(name: str) -> Decoder:
-    with tempfile.TemporaryDirectory() as folder:
-        return build_decoder(open_weights(write_model(Path(folder) / "m.gguf", SPECS[name])))
 
 
 def context(name: str) -> Context:

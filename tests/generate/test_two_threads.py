@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import tempfile
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from make_models import SPECS, write_model
 
 from aleator import Generation, LanguageModel
 from aleator.core.errors import CacheBusy
 from aleator.generate import Batch, Context
-from aleator.models import build_decoder, open_weights
-from aleator.models.decoder import Decoder
+from tests.cache.decoders import decoder_of
 
 TEXTS = [[(7 * i + 3 * seq) % 60 for i in range(24)] for seq in range(2)]
-
-
-@functools.cache
-def decoder_of(name: str) -> Decoder:
-    with tempfile.TemporaryDirectory() as folder:
-        return build_decoder(open_weights(write_model(Path(folder) / "m.gguf", SPECS[name])))
 
 
 def context(name: str, **options: Any) -> Context:

@@ -8,25 +8,11 @@ from decimal import Context, Decimal
 import numpy as np
 import pytest
 from decoder_numerics import floats as reference
-from decoder_numerics.blocks import Floats
 
 from aleator import _native
 from aleator.models.config import RopeConfig
 from aleator.models.layers.rotation import frequencies
-
-
-def numbers(*shape: int, seed: int = 0, spread: int = 6) -> Floats:
-    """Normal numbers of many magnitudes, and a few special ones."""
-    rng = np.random.default_rng([seed, *shape])
-    x = rng.standard_normal(shape) * 2.0 ** rng.integers(-spread, spread, shape)
-    return x.astype(np.float32)
-
-
-def equal(got: Floats, expected: Floats) -> bool:
-    """Equal bits; any NaN equals any other."""
-    same = (got.view(np.uint32) == expected.view(np.uint32)) | (np.isnan(got) & np.isnan(expected))
-    return bool(same.all())
-
+from tests.models.bits import equal, numbers
 
 SPECIAL = np.array(
     [0, -0.0, 1, -1, 87.5, -87.5, 88.5, -88.5, 1e-30, -1e-30, 1e30, -1e30, np.inf, -np.inf, np.nan],

@@ -19,6 +19,7 @@ from aleator.models import build_decoder, finite_check, open_weights
 from aleator.models.config import ExpertsConfig, ModelConfig, Scores, present, without_attention
 from aleator.models.experts import in_gguf
 from aleator.models.files.fields import Fields
+from tests.models.bits import equal
 
 SCORES: list[Scores] = ["softmax", "sigmoid", "chosen softmax", "chosen sigmoid"]
 
@@ -37,11 +38,6 @@ def native(
         config.n_groups, config.n_groups_used, config.n_group_best, bias, scales,
     )  # fmt: skip
     return chosen, weights
-
-
-def same(got: Array, expected: Array) -> bool:
-    equal = (got.view(np.uint32) == expected.view(np.uint32)) | np.isnan(got) & np.isnan(expected)
-    return bool(equal.all())
 
 
 @pytest.mark.parametrize("scores", SCORES)
@@ -63,7 +59,7 @@ def test_routes_are_the_reference(scores: Scores, facts: dict[str, Any], biased:
         with np.errstate(all="ignore"):
             expected, factors = experts_numerics.route(logits[row], made, bias, scales)
         assert theirs.tolist() == expected.tolist(), row
-        assert same(own, factors), row
+        assert equal(own, factors), row
 
 
 @pytest.mark.parametrize("scores", SCORES)
@@ -104,7 +100,7 @@ def test_clamped_gate_is_the_reference() -> None:
     with np.errstate(all="ignore"):
         expected = experts_numerics.silu_clamped(gate, up)
     _native.activate("silu_clamped", gate, up)
-    assert same(gate, expected)
+    assert equal(gate, expected)
 
 
 @pytest.mark.parametrize("text", [[7], list(range(5, 25))])

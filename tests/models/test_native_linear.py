@@ -19,6 +19,7 @@ from aleator.core.errors import FileFormatError
 from aleator.core.threads import pool as thread_pool
 from aleator.models import open_weights
 from aleator.models.layers.stored import stored_weight
+from tests.models.bits import equal
 
 TYPES = ("F32", "F16", "BF16")
 SHAPES = (
@@ -67,12 +68,6 @@ def expected_product(
     """By the contract."""
     of = paired_products if kind == "BF16" else products
     return of(w.astype(np.float32), x, bias)
-
-
-def equal(got: Floats, expected: Floats) -> bool:
-    """Equal bits; any NaN equals any other."""
-    same = (got.view(np.uint32) == expected.view(np.uint32)) | (np.isnan(got) & np.isnan(expected))
-    return bool(same.all())
 
 
 @pytest.mark.parametrize(("kind", "out", "n"), cases())

@@ -15,8 +15,8 @@ from decoder_numerics.floats import dot16, paired_products, rounded
 
 from aleator import _native
 from aleator.core.threads import pool as thread_pool
-
-from .test_native_linear import equal, product
+from tests.models.bits import equal
+from tests.models.test_native_linear import product
 
 Floats = npt.NDArray[np.float32]
 Halves = npt.NDArray[np.uint16]

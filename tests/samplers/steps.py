@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from aleator import samplers as S
@@ -113,11 +114,11 @@ def average_surprise(sampler: S.Sampler, row: Row) -> float:
 
 
 def check_warper(
-    warper: Any, cutoff: Any, bounds: Any = ((3e-4, 1), (0.01, 1), (0.2, 7), (0.9, 3))
+    name: str, cutoff: Any, bounds: Any = ((3e-4, 1), (0.01, 1), (0.2, 7), (0.9, 3))
 ) -> None:
-    """``cutoff(bound, min_keep)`` keeps the tokens that transformers' class keeps with these."""
-    import torch
-
+    """``cutoff(bound, min_keep)`` keeps the tokens that transformers' class of a name keeps with these."""
+    torch = pytest.importorskip("torch")
+    warper = getattr(pytest.importorskip("transformers").generation.logits_process, name)
     for seed in range(20):
         row = (2 * np.random.default_rng(seed).normal(size=300)).astype(np.float32)
         for bound, least in bounds:

@@ -40,9 +40,7 @@ def test_the_pending_temperature_counts() -> None:
 
 
 def test_transformers_agrees() -> None:
-    pytest.importorskip("torch")
-    warpers = pytest.importorskip("transformers").generation.logits_process
     check_warper(
-        warpers.EpsilonLogitsWarper,
+        "EpsilonLogitsWarper",
         lambda bound, least: S.EpsilonCutoff(epsilon_cutoff=bound, min_keep=least),
     )

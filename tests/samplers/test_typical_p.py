@@ -56,10 +56,8 @@ def test_a_temperature_moves_the_entropy() -> None:
 
 
 def test_transformers_agrees() -> None:
-    pytest.importorskip("torch")
-    warpers = pytest.importorskip("transformers").generation.logits_process
     check_warper(
-        warpers.TypicalLogitsWarper,
+        "TypicalLogitsWarper",
         lambda mass, least: S.TypicalP(typical_p=mass, min_keep=least),
         ((0.2, 1), (0.5, 7), (0.9, 1), (0.95, 3)),
     )

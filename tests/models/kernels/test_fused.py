@@ -15,9 +15,10 @@ from aleator.models.kernels.own_steps import OwnSteps
 from aleator.models.kernels.planes import FLOATS, Planes, joined, planes
 from aleator.models.kernels.product import product
 from aleator.models.kernels.recurrent_parts import Convolution, PartNorm
+from tests.models.bits import equal
 from tests.models.kernels import test_product as of_product
 from tests.models.kernels import test_recurrent as recurrent
-from tests.models.kernels.test_product import activations, same
+from tests.models.kernels.test_product import activations
 
 pytestmark = pytest.mark.usefixtures("small_programs")
 
@@ -63,7 +64,7 @@ def test_several_matrices(kinds: list[str], n_in: int, kind: str, n: int) -> Non
     expected = torch.cat([alone(each, normed) for each in listed], -1)
     matrices = listed if kind else joined(listed)
     assert len(matrices) == len(set(kinds)) or kind
-    assert same(product_of_few(matrices, x, norm), expected.numpy())
+    assert equal(product_of_few(matrices, x, norm), expected.numpy())
 
 
 @pytest.mark.parametrize(
@@ -76,12 +77,12 @@ def test_activations_and_residuals(kind: str, activation: str) -> None:
     norm = RowNorm("rms", vector(n_in, 7), None, 1e-5)
     y = alone(both, norm(x))
     expected = norms.activate(activation, y[:, :n_ff], y[:, n_ff:])
-    assert same(product_of_few([both], x, norm, activation, True), expected.numpy())
+    assert equal(product_of_few([both], x, norm, activation, True), expected.numpy())
     expected = norms.activate(activation, y)
-    assert same(product_of_few([both], x, norm, activation), expected.numpy())
+    assert equal(product_of_few([both], x, norm, activation), expected.numpy())
     residual = torch.from_numpy(activations(6, 2 * n_ff, 3))
     expected = product(both, x, None, residual, 0.25)
-    assert same(product_of_few([both], x, residual=residual, scale=0.25), expected.numpy())
+    assert equal(product_of_few([both], x, residual=residual, scale=0.25), expected.numpy())
 
 
 @pytest.mark.parametrize("n", [6, 1])
@@ -104,10 +105,10 @@ def test_parts_are_normalised_first(
     weight = None if each is None else vector(n_in if each else size, 5)
     parts = PartNorm(size, weight, 1e-5, gates, gate or "silu")
     expected = torch.cat([alone(of, parts(x)) for of in listed], -1)
-    assert same(product_of_few(listed, x, parts=[parts]), expected.numpy())
+    assert equal(product_of_few(listed, x, parts=[parts]), expected.numpy())
     norm = RowNorm("rms", vector(n_in, 7), None, 1e-6)
     expected = torch.cat([alone(of, norm(parts(x))) for of in listed], -1)
-    assert same(product_of_few(listed, x, norm, parts=[parts]), expected.numpy())
+    assert equal(product_of_few(listed, x, norm, parts=[parts]), expected.numpy())
 
 
 @pytest.mark.parametrize("n", [5, 1])
@@ -123,8 +124,8 @@ def test_sums_are_made_first(kinds: list[str], n_in: int, n: int) -> None:
     parts = PartNorm(n_in, before.weight, before.eps, None, "", residual, 0.5, None, kept)
     total = norms.normalised(x, before, residual, 0.5)
     expected = torch.cat([alone(each, norm(total)) for each in listed], -1)
-    assert same(product_of_few(listed, x, norm, parts=[parts]), expected.numpy())
-    assert same(kept, total.numpy())
+    assert equal(product_of_few(listed, x, norm, parts=[parts]), expected.numpy())
+    assert equal(kept, total.numpy())
 
 
 @pytest.mark.parametrize("n", [5, 1])
@@ -146,8 +147,8 @@ def test_sums_of_sums_are_made_first(kinds: list[str], n_in: int, n: int) -> Non
     made = product_of_few(
         [gate_up, router], dense, own, "gelu", True, parts=parts, second=Operand(dense, of, parts)
     )
-    assert same(kept, total.numpy())
-    assert same(made, torch.cat([inner, alone(router, of(total))], -1).numpy())
+    assert equal(kept, total.numpy())
+    assert equal(made, torch.cat([inner, alone(router, of(total))], -1).numpy())
 
 
 def test_programs_take_several_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,10 +158,10 @@ def test_programs_take_several_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.from_numpy(activations(6, 512))
     norm = RowNorm("rms", vector(512, 7), None, 1e-6)
     expected = [alone(each, norm(x)) for each in listed]
-    assert same(product_of_few(listed, x, norm), torch.cat(expected, -1).numpy())
+    assert equal(product_of_few(listed, x, norm), torch.cat(expected, -1).numpy())
     made = product_of_few(listed[:1], x, norm, "silu", True)
     y = expected[0]
-    assert same(made, norms.activate("silu", y[:, :11], y[:, 11:]).numpy())
+    assert equal(made, norms.activate("silu", y[:, :11], y[:, 11:]).numpy())
 
 
 @pytest.mark.parametrize(("name", "n", "multiplied"), [("mixed", 70, 5), ("in place", 5, 16)])
@@ -179,10 +180,10 @@ def test_convolutions_beside_products(name: str, n: int, multiplied: int) -> Non
     matrices = [matrix(kind, 9, 32, False) for kind in ("Q8_0", "BF16")]
     one, other = (torch.from_numpy(recurrent.numbers(rng, multiplied, 32)) for _ in range(2))
     made = product_of_few(matrices, one, second=Operand(other), beside=work)
-    assert recurrent.equal(y, expected.numpy())
-    assert recurrent.equal(kept, before.numpy())
+    assert equal(y, expected.numpy())
+    assert equal(kept, before.numpy())
     both = [product(of, rows).numpy() for of, rows in zip(matrices, (one, other), strict=True)]
-    assert recurrent.equal(made, np.concatenate(both, 1))
+    assert equal(made, np.concatenate(both, 1))
 
 
 @pytest.mark.parametrize(
@@ -222,7 +223,7 @@ def test_states_of_few_tokens(name: str, kind: str, normed: bool) -> None:
     taken = Convolution(weight, bias, conv, runs, torch.empty(t, inner))
     selected = product_of_few([select], x, parts=[taken])
     own = OwnSteps(last, Operand(selected[:, :rank], norm), x, taken)
-    assert same(scanned(taken.y, selected, own, kept), expected.numpy())
-    assert same(taken.y, u.numpy())
+    assert equal(scanned(taken.y, selected, own, kept), expected.numpy())
+    assert equal(taken.y, u.numpy())
     for made, before in zip((conv, kept), apart, strict=True):
-        assert same(made, before.numpy())
+        assert equal(made, before.numpy())

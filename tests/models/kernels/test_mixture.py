@@ -14,8 +14,9 @@ from aleator.models.kernels.fused import product_of_few
 from aleator.models.kernels.mixture import mixed_products
 from aleator.models.kernels.norms import RowNorm
 from aleator.models.kernels.planes import Planes, stack
+from tests.models.bits import equal
 from tests.models.kernels.test_fused import alone, matrix, vector
-from tests.models.kernels.test_product import activations, same
+from tests.models.kernels.test_product import activations
 
 EXPERTS, USED, WIDE, N_FF, SHARED = 4, 2, 256, 256, 256
 KINDS = [("Q4_K", ""), ("MXFP4", "BF16"), ("BF16", "F32"), ("F32", "Q5_0")]
@@ -48,7 +49,7 @@ def compare_gates(n: int, kind: str, of_shared: str, weighs: bool) -> None:
         y = alone(matrices[1], normed)
         expected.append(norms.activate("silu", y[:, : wide + 3], y[:, wide + 3 :]))
     own = product_of_few(matrices, x, norm, "silu", True, chosen=chosen, times=times)
-    assert same(own, torch.cat(expected, -1).numpy())
+    assert equal(own, torch.cat(expected, -1).numpy())
 
 
 def compare_sums(
@@ -69,7 +70,7 @@ def compare_sums(
     x = torch.cat(inner, -1)
     residual = torch.from_numpy(activations(n, n_out, 5))
     own = mixed_products(matrices, x, chosen, weights, shared_weight, residual, 0.25)
-    assert same(own, (residual + y * 0.25).numpy())
+    assert equal(own, (residual + y * 0.25).numpy())
 
 
 @pytest.mark.parametrize(("kind", "of_shared"), KINDS)
@@ -106,11 +107,11 @@ def test_experts_that_the_product_chooses(
             matrices, x, None, "silu", True, chosen=of[0], times=of[1] if weighs else None, beside=beside
         ) for of, beside in ((no, work), (right, None))
     )  # fmt: skip
-    assert same(own, expected.numpy())
+    assert equal(own, expected.numpy())
     for ours, theirs in zip(made, right, strict=True):
         assert ours is not None
         assert theirs is not None
-        assert same(ours.view(torch.float32), theirs.view(torch.float32).numpy())
+        assert equal(ours.view(torch.float32), theirs.view(torch.float32).numpy())
 
 
 def test_programs_take_several_tiles(monkeypatch: pytest.MonkeyPatch) -> None:

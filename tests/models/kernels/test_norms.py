@@ -11,6 +11,7 @@ from decoder_numerics.blocks import Floats
 
 from aleator import _native
 from aleator.models.kernels import norms
+from tests.models.bits import equal, numbers
 
 pytestmark = pytest.mark.usefixtures("small_programs")
 SPECIAL = np.array(
@@ -19,20 +20,6 @@ SPECIAL = np.array(
     np.float32,
 )  # fmt: skip
 KINDS = ["silu", "silu_clamped", "gelu", "gelu_exact", "gelu_rounded", "relu_squared"]
-
-
-def numbers(*shape: int, seed: int = 0, spread: int = 6) -> Floats:
-    """Normal numbers of many magnitudes."""
-    rng = np.random.default_rng([seed, *shape])
-    x = rng.standard_normal(shape) * 2.0 ** rng.integers(-spread, spread, shape)
-    return x.astype(np.float32)
-
-
-def equal(got: torch.Tensor, expected: Floats) -> bool:
-    """Equal bits; any NaN equals any other."""
-    own = got.numpy()
-    same = (own.view(np.uint32) == expected.view(np.uint32)) | (np.isnan(own) & np.isnan(expected))
-    return own.shape == expected.shape and bool(same.all())
 
 
 def given(x: Floats) -> torch.Tensor:
@@ -101,7 +88,7 @@ def test_norms_of_heads_in_columns() -> None:
     assert rms_norm(view, given(shared), 1e-5, view) is view
     changed = wide.copy()
     changed[:, 12 : 12 + 5 * 24] = reference.rms_norm(heads, shared, 1e-5).reshape(3, -1)
-    assert equal(view._base, changed)  # type: ignore[arg-type]
+    assert equal(view._base, changed)
     assert equal(
         rms_norm(given(shared), None, 1e-5), reference.rms_norm(shared, each[0] * 0 + 1, 1e-5)
     )

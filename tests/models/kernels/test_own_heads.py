@@ -15,10 +15,10 @@ from aleator.models.kernels.planes import stack
 from aleator.models.kernels.product import product
 from aleator.models.kernels.rotation import RotationAngles
 from aleator.models.kernels.seen import listed
+from tests.models.bits import equal
 from tests.models.kernels.test_attention import seen_tensors
 from tests.models.kernels.test_fused import matrix, vector
-from tests.models.kernels.test_product import same
-from tests.models.kernels.test_recurrent import ROWS, batch_of, equal, numbers, runs_of
+from tests.models.kernels.test_recurrent import ROWS, batch_of, numbers, runs_of
 
 
 @pytest.mark.usefixtures("small_programs")
@@ -60,7 +60,7 @@ def test_one_launch_is_several(up: str, down: str, cache: str, scaled: bool) -> 
     finish = heads.finishing([group], by, torch.arange(t), scales=scales, apart=True)
     own = OwnHeads(x[..., :plain], ups, downs)
     made = attention.attend(whole, keys, values, seen, 0.1, spare=True, finish=finish, own=own)
-    assert same(made, expected.numpy())
+    assert equal(made, expected.numpy())
 
 
 @pytest.mark.usefixtures("small_programs")
@@ -96,7 +96,7 @@ def test_new_keys_and_values_are_finished_by_their_readers(cache: str, rotation:
         made = attention.attend(q, keys, values, seen, 0.1, spare=True, finish=given)
         results.append([made, *(torch.from_numpy(layer.read(np.arange(12))) for layer in layers)])
     for one, other in zip(*results, strict=True):
-        assert same(other, one.numpy())
+        assert equal(other, one.numpy())
 
 
 @pytest.mark.usefixtures("small_programs")

@@ -20,16 +20,11 @@ from aleator.core.threads import pool
 from aleator.models.kernels import planes as planes_module
 from aleator.models.kernels import product as kernels
 from aleator.models.kernels.planes import FLOATS, FORMS, Planes, planes, stack
+from tests.models.bits import equal
 from tests.models.test_block_numerics import random_rows
 
 LARGER = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Q8_0")
 pytestmark = pytest.mark.usefixtures("small_programs")
-
-
-def same(got: torch.Tensor, expected: Floats) -> bool:
-    """Equal bits; any NaN equals any other."""
-    a, b = got.numpy().view(np.uint32), np.ascontiguousarray(expected).view(np.uint32)
-    return bool(((a == b) | (np.isnan(got.numpy()) & np.isnan(expected))).all())
 
 
 def activations(n: int, n_in: int, seed: int = 1) -> Floats:
@@ -61,11 +56,11 @@ def test_products_are_the_reference(kind: str) -> None:
     expected = reference_product(kind, data, x)
     own = matrix(kind, n_out, n_in)
     for n in (6, 17):
-        assert same(kernels.product(own, torch.from_numpy(x[:n])), expected[:n]), n
+        assert equal(kernels.product(own, torch.from_numpy(x[:n])), expected[:n]), n
     native = np.empty_like(expected)
     stored = _native.StoredMatrix(data.reshape(-1), kind, n_out, n_in)
     _native.linear(pool(1), stored, x, native)
-    assert same(torch.from_numpy(native), expected)
+    assert equal(torch.from_numpy(native), expected)
 
 
 def test_every_value_of_a_table() -> None:
@@ -76,7 +71,7 @@ def test_every_value_of_a_table() -> None:
         data.reshape(8, 2, size)[:, :, -16:] = np.arange(16) * 16 + np.arange(15, -1, -1)
         expected = reference_product(kind, data, x)
         own = planes(torch.from_numpy(data), kind, 8, 64)
-        assert same(kernels.product(own, torch.from_numpy(x)), expected)
+        assert equal(kernels.product(own, torch.from_numpy(x)), expected)
 
 
 def test_every_exponent_of_mxfp4() -> None:
@@ -86,9 +81,9 @@ def test_every_exponent_of_mxfp4() -> None:
     stored = _native.StoredMatrix(data.reshape(-1), "MXFP4", 8, 1024)
     _native.read_rows(pool(1), stored, np.arange(8), expected)
     own = planes(torch.from_numpy(data), "MXFP4", 8, 1024)
-    assert same(kernels.read_rows(own, torch.arange(8)), expected)
+    assert equal(kernels.read_rows(own, torch.arange(8)), expected)
     x = activations(1, 1024)
-    assert same(kernels.product(own, torch.from_numpy(x)), reference_product("MXFP4", data, x))
+    assert equal(kernels.product(own, torch.from_numpy(x)), reference_product("MXFP4", data, x))
 
 
 @pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "Q2_K", "Q5_1", "MXFP4"])
@@ -123,7 +118,7 @@ def test_rows_are_those_of_native_code(kind: str) -> None:
     stored = _native.StoredMatrix(data.reshape(-1), kind, n_out, n_in)
     _native.read_rows(pool(1), stored, ids, expected)
     own = planes(torch.from_numpy(data), kind, n_out, n_in)
-    assert same(kernels.read_rows(own, torch.from_numpy(ids)), expected)
+    assert equal(kernels.read_rows(own, torch.from_numpy(ids)), expected)
 
 
 @pytest.mark.parametrize("kind", ["Q4_0", "Q6_K", "Q2_K", "IQ4_XS", "IQ1_M"])
@@ -137,14 +132,14 @@ def test_extreme_bytes(kind: str) -> None:
     expected = reference_product(kind, data, x)
     own = planes(torch.from_numpy(data), kind, 4, 2 * block)
     for n in (3, 17):
-        assert same(kernels.product(own, torch.from_numpy(x[:n])), expected[:n])
+        assert equal(kernels.product(own, torch.from_numpy(x[:n])), expected[:n])
 
 
 @pytest.mark.parametrize("kind", ["Q5_1", "Q4_K"])
 def test_rows_longer_than_a_tile(kind: str) -> None:
     data, x = random_rows(kind, 37, 2304), activations(2, 2304)
     own = planes(torch.from_numpy(data), kind, 37, 2304)
-    assert same(kernels.product(own, torch.from_numpy(x)), reference_product(kind, data, x))
+    assert equal(kernels.product(own, torch.from_numpy(x)), reference_product(kind, data, x))
 
 
 @pytest.mark.parametrize("kind", ["Q2_K", "Q5_1"])
@@ -153,7 +148,7 @@ def test_several_tiles_each_way(kind: str) -> None:
         data, x = random_rows(kind, n_out, n_in), activations(n, n_in)
         own = planes(torch.from_numpy(data), kind, n_out, n_in)
         got = kernels.product(own, torch.from_numpy(x))
-        assert same(got, reference_product(kind, data, x)), n
+        assert equal(got, reference_product(kind, data, x)), n
 
 
 def test_the_instruction_for_four_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +166,7 @@ def test_the_instruction_for_four_bytes(monkeypatch: pytest.MonkeyPatch) -> None
     for kind, n_in in (("Q2_K", 768), ("Q8_0", 96), ("Q6_K", 512)):
         data, x = random_rows(kind, 11, n_in), activations(6, n_in)
         own = planes(torch.from_numpy(data), kind, 11, n_in)
-        assert same(kernels.product(own, torch.from_numpy(x)), reference_product(kind, data, x))
+        assert equal(kernels.product(own, torch.from_numpy(x)), reference_product(kind, data, x))
 
 
 @pytest.mark.parametrize("block", [32, 256])
@@ -181,7 +176,7 @@ def test_rounding_is_the_reference(block: int) -> None:
     expected = reference_rounding(x, block)
     rows = kernels.round_rows(torch.from_numpy(x), block, in_words=False)
     assert np.array_equal(rows.q.numpy(), expected.q)
-    assert same(rows.d, expected.d)
+    assert equal(rows.d, expected.d)
     words = kernels.round_rows(torch.from_numpy(x), block, in_words=True)
     q = words.q.numpy().transpose(0, 2, 1, 3).reshape(len(x), -1)
     assert np.array_equal(q, expected.q)
@@ -206,16 +201,16 @@ def test_floats_are_the_reference(kind: str, n_out: int, n_in: int) -> None:
     bare = planes(w.view(torch.uint8), kind, n_out, n_in)
     for n in (1, 3, 17):
         part = x[:n].copy()
-        assert same(
+        assert equal(
             kernels.product(own, torch.from_numpy(part)),
             definition(w.float().numpy(), part, bias),
         )
-        assert same(
+        assert equal(
             kernels.product(bare, torch.from_numpy(part)),
             definition(w.float().numpy(), part),
         )
     ids = torch.tensor([n_out - 1, 0])
-    assert same(kernels.read_rows(own, ids), w.float()[ids].numpy())
+    assert equal(kernels.read_rows(own, ids), w.float()[ids].numpy())
 
 
 def test_least_numbers_of_bfloat16() -> None:
@@ -233,7 +228,7 @@ def test_least_numbers_of_bfloat16() -> None:
     own = planes(torch.from_numpy(w.view(np.uint8)), "BF16", 9, n_in)
     expected = reference.paired_products((w.astype(np.uint32) << 16).view(np.float32), x)
     for n in (3, 17):  # the interpreter's sums of few rows make -0 to +0
-        assert same(kernels.product(own, torch.from_numpy(x[:n])), expected[:n]), n
+        assert equal(kernels.product(own, torch.from_numpy(x[:n])), expected[:n]), n
     assert expected[16, 0] == 0.0
     assert np.signbit(expected[16, 0])
 
@@ -253,13 +248,13 @@ def test_bias_residual_and_scale(kind: str, n: int) -> None:
     plain = kernels.product(own, x).numpy()
     if kind != "BF16":
         expected = reference_product(kind, random_rows(kind, n_out, n_in), x.numpy()) + bias
-        assert same(torch.from_numpy(plain), expected)
+        assert equal(torch.from_numpy(plain), expected)
     residual = torch.from_numpy(rng.standard_normal((n, n_out + 5)).astype(np.float32))
     part = residual[:, 2 : 2 + n_out]
     expected = part.numpy() + np.float32(0.3) * plain
     given = x if kind == "BF16" else kernels.round_rows(x, own.block)
     assert kernels.product(own, given, out=part, residual=part, scale=0.3) is part
-    assert same(part.contiguous(), expected)
+    assert equal(part.contiguous(), expected)
 
 
 @pytest.mark.parametrize("kind", ["Q5_0", "Q4_K", "Q2_K", "MXFP4", "F16"])
@@ -283,9 +278,9 @@ def test_each_row_with_its_own_expert(kind: str, monkeypatch: pytest.MonkeyPatch
     expected = np.stack([every[e][i] for i, e in enumerate(expert.tolist())])
     all_of_them = stack(each)
     assert all_of_them.nbytes == sum(one.nbytes for one in each)
-    assert same(kernels.product(all_of_them, x, expert=expert), expected)
+    assert equal(kernels.product(all_of_them, x, expert=expert), expected)
     monkeypatch.setattr(kernels, "SUMS", 1)  # a launch for each row
-    assert same(kernels.product(all_of_them, x[:2], expert=expert[:2]), expected[:2])
+    assert equal(kernels.product(all_of_them, x[:2], expert=expert[:2]), expected[:2])
 
 
 def test_what_does_not_fit_is_refused() -> None:

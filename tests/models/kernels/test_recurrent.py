@@ -15,6 +15,7 @@ from aleator.cache.pools.recurrent_rows import RecurrentBatch, Run
 from aleator.models.kernels import norms, recurrent, recurrent_parts, works
 from aleator.models.kernels.recurrent_parts import PartNorm
 from aleator.models.kernels.runs import Runs, numbers_of
+from tests.models.bits import equal
 
 pytestmark = pytest.mark.usefixtures("small_programs")
 ONE = np.float32(1)
@@ -30,13 +31,6 @@ def numbers(rng: np.random.Generator, *shape: int, special: bool = False) -> Flo
     if special:
         x = np.where(rng.random(shape) < 0.05, rng.choice(SPECIAL, shape), x)
     return x
-
-
-def equal(got: torch.Tensor, expected: Floats) -> bool:
-    """Equal bits; any NaN equals any other."""
-    a, b = got.numpy(), np.ascontiguousarray(expected)
-    assert a.shape == b.shape
-    return bool(((a.view(np.uint32) == b.view(np.uint32)) | (np.isnan(a) & np.isnan(b))).all())
 
 
 def strided(x: Floats) -> torch.Tensor:

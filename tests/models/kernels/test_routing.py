@@ -13,15 +13,10 @@ from decoder_numerics.floats import dot16, sigmoid
 
 from aleator.models.config import ExpertsConfig, Scores
 from aleator.models.kernels import routing, works
+from tests.models.bits import equal
 from tests.models.test_experts import SCORES, config, native
 
 SMALL = pytest.mark.usefixtures("small_programs")
-
-
-def same(got: torch.Tensor, expected: Floats) -> bool:
-    own = got.numpy()
-    equal = (own.view(np.uint32) == expected.view(np.uint32)) | np.isnan(own) & np.isnan(expected)
-    return own.shape == expected.shape and bool(equal.all())
 
 
 def tensor(x: Floats | None) -> torch.Tensor | None:
@@ -36,10 +31,10 @@ def compare(
     theirs = native(logits, made, bias, scales)
     assert chosen.dtype == torch.int32
     assert chosen.tolist() == theirs[0].tolist()
-    assert same(weights, theirs[1])
+    assert equal(weights, theirs[1])
     last = reference.route(logits[-1], made, bias, scales)
     assert chosen[-1].tolist() == last[0].tolist()
-    assert same(weights[-1], last[1])
+    assert equal(weights[-1], last[1])
 
 
 @pytest.mark.parametrize("scores", SCORES)
@@ -89,10 +84,10 @@ def test_routes_of_columns_and_of_no_tokens() -> None:
     of_shared = torch.from_numpy(wide)[:, 33]
     chosen, weights, shared = works.route(torch.from_numpy(wide)[:, 8:32], made, shared=of_shared)
     assert shared is not None
-    assert same(shared, sigmoid(wide[:, 33]))
+    assert equal(shared, sigmoid(wide[:, 33]))
     theirs = native(np.ascontiguousarray(wide[:, 8:32]), made)
     assert chosen.tolist() == theirs[0].tolist()
-    assert same(weights, theirs[1])
+    assert equal(weights, theirs[1])
     assert works.route(torch.empty(0, 24), made)[0].shape == (0, 6)
     assert routing.combine(torch.empty(0, 6, 9), torch.empty(0, 6)).shape == (0, 9)
 
@@ -117,7 +112,7 @@ def test_sums_of_experts(weighs_input: bool, shared: str, rows: int) -> None:
     outputs[0, :, :4] = [[0, -0.0, np.inf, np.nan]] * used
     router = numbers(n)
     shared_weight = routing.sigmoid_of_dot(torch.from_numpy(x), torch.from_numpy(router))
-    assert same(shared_weight, sigmoid(dot16(x, router)))
+    assert equal(shared_weight, sigmoid(dot16(x, router)))
     own = routing.combine(
         torch.from_numpy(outputs), None if weighs_input else torch.from_numpy(weights),
         None if shared == "none" else torch.from_numpy(of_shared),
@@ -134,4 +129,4 @@ def test_sums_of_experts(weighs_input: bool, shared: str, rows: int) -> None:
             None if shared == "none" else part(of_shared[t]), router if shared == "weighed" else None,
         ) for t in range(rows)
     ]  # fmt: skip
-    assert same(own, np.stack(rows_expected))
+    assert equal(own, np.stack(rows_expected))
