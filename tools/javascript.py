@@ -204,7 +204,7 @@ def banned_expressions() -> Iterator[str]:
 
 
 def unicode_classes() -> dict[str, str]:
-    """The Unicode classes of pre-tokenizers, as members of a class: those of browsers have Unicode of their age."""
+    """The Unicode classes of pre-tokenizers, as members of a class; browsers have those of their age."""
     every = "".join(map(chr, (*range(0xD800), *range(0xE000, 0x110000))))
     names = {
         name
