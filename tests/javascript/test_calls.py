@@ -117,10 +117,20 @@ def _talk(arguments: str) -> list[dict[str, Any]]:
 
 
 HI = _talk(ARGUMENTS)[:1]
+CALLS = "{% for m in messages %}{% for call in m.tool_calls or [] %}{% set a = call.function.arguments %}"
+MAPPINGS = (
+    CALLS
+    + "{% for k, v in a.items() %}{{ k }}={{ v | tojson if v is mapping else v | string }}{% endfor %}"
+)
+"""Takes arguments as objects, as Qwen3-Coder's template."""
+TEXTS = CALLS + "{{ '>>>' + a }}"
+"""Takes arguments as text, as Functionary's."""
+ENDS = "{% endfor %}{% endfor %}"
 
 
 def test_prompts_have_tools_calls_and_results(run: Run) -> None:
     sources = [*templates.FAMILIES.values(), templates.GEMMA4 + "{# tool_responses #}"]
+    sources += [MAPPINGS + ENDS, TEXTS + ENDS]
     path, tools = str(bundled_model()), [tool for tool, _ in checked_tools(TOOLS)]
     talks = [_talk(ARGUMENTS if "{{ v }}" in source else MORE) for source in sources]
     case = {"path": path, "tools": tools}
