@@ -46,6 +46,8 @@ function written(value, repr = false) {
   return String(value)
 }
 
+const lacks = (value) => value instanceof Undefined || ((value instanceof List || value instanceof Mapping) && [...value.value.values()].some(lacks))
+
 /** What of two values Python finds equal. */
 function same(a, b) {
   if (a instanceof List && b instanceof List) return a.value.length === b.value.length && a.value.every((each, i) => same(each, b.value[i]))
@@ -101,6 +103,7 @@ Object.assign(Interpreter.prototype, {
     if (name === 'items' && operand instanceof Mapping) return operand.items()
     if (EXTREMES[name] && operand instanceof List && operand.value.length) return operand.value.reduce((a, b) => (EXTREMES[name](b.value, a.value) ? b : a))
     if (SELECTING.includes(name) && !operand.__bool__().value) return new List([])
+    if (name === 'tojson' && lacks(operand)) throw new Error('an undefined value has no JSON')
     const empty = operand instanceof Undefined && name === 'length'
     return applyFilter.call(this, empty || OF_TEXTS.includes(name) ? new Text(written(operand)) : operand, filter, environment)
   },
