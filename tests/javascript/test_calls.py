@@ -61,7 +61,8 @@ def _damaged(rng: random.Random, name: str, text: str) -> str:
 
 def _cases() -> list[dict[str, Any]]:
     rng = random.Random(5)
-    texts = [*REPLIES, ("harmony", HARMONY), ("harmony", "no channels")]
+    texts = [*REPLIES, ("harmony", HARMONY)]
+    texts += [(name, f"No channels, and no calls of {name}.") for name in templates.FAMILIES]
     texts += [("gemma4", f"<|tool_call>call:f{each}<tool_call|>") for each in VALUES]
     texts += [("pythonic", f"a<|tool_call_start|>[{each}]<|tool_call_end|>b") for each in LITERALS]
     texts += [("hermes", f"<think>\nOne.\n</think>\n\n{text}") for _, text in REPLIES[:8]]
