@@ -176,6 +176,8 @@ del NOTE["function"]["parameters"]["properties"]["text"]  # which has no end
 @pytest.mark.slow
 def test_a_forced_call_is_what_its_grammar_gives_here(run: Run) -> None:
     model, tools = aleator.load(), [NOTE, templates.CLOCK]
+    # A forced call has no stop strings; the bundled model's, an empty line, is in GigaChat's calls.
+    object.__setattr__(model.vocab, "chat_stop", ())
     options: dict[str, Any] = {"seed": 3, "tools": tools, "completeGrammar": False}
     cases: list[dict[str, Any]] = []
     for i, source in enumerate(templates.FAMILIES.values()):
