@@ -21,6 +21,8 @@ from typing import Any
 from code_to_javascript import Code, as_json
 from parsers_to_javascript import ParserProgram
 from to_javascript import Program
+from tokenizers import Regex
+from tokenizers.pre_tokenizers import Split
 
 import aleator
 from aleator.cache.storage.layer import TYPES as CACHE_TYPES
@@ -201,6 +203,22 @@ def banned_expressions() -> Iterator[str]:
     yield f"export {{ {reader} as Reader, {any_of} as any_of }}"
 
 
+def unicode_classes() -> dict[str, str]:
+    """The Unicode classes of pre-tokenizers, as members of a class; browsers have those of their age."""
+    every = "".join(map(chr, (*range(0xD800), *range(0xE000, 0x110000))))
+    names = {
+        name
+        for cuts in pretokenizers.PRE_TOKENIZERS.values()
+        for name in re.findall(r"\\p\{.\}", "".join(cuts))
+    }
+    made = {}
+    for name in sorted(names):
+        others = Split(Regex(f"{name.replace('p', 'P')}+"), "removed")
+        runs = [text for text, _ in others.pre_tokenize_str(every)]
+        made[name] = "".join(rf"\u{{{ord(run[0]):x}}}-\u{{{ord(run[-1]):x}}}" for run in runs)
+    return made
+
+
 def facts() -> dict[str, Any]:
     """Everything that is no function."""
     types = [dataclasses.asdict(t) for t in TENSOR_TYPES.values()]
@@ -225,10 +243,13 @@ def facts() -> dict[str, Any]:
         "MIN_TENSOR": _MIN_TENSOR,
         "LIMITS": {k: v for k, v in vars(limits).items() if re.fullmatch("MAX_[A-Z]+", k)},
         "PRE_TOKENIZERS": pretokenizers.PRE_TOKENIZERS,
+        "UNICODE_CLASSES": unicode_classes(),
         "ADDS_BOS": pretokenizers.ADDS_BOS,
         "WHOLE_WORDS": pretokenizers.WHOLE_WORDS,
         "CHARACTERS": pretokenizers.CHARACTERS,
-        "VOCABULARIES": vocabulary._MODELS,
+        "VOCABULARIES": {
+            k: v for k, v in vocabulary._MODELS.items() if k not in vocabulary._PIECES
+        },
         "NO_VOCABULARY": vocabulary._NO_VOCABULARY,
         "BYTE_CHARACTERS": [vocabulary.BYTE_CHARACTERS[i] for i in range(256)],
         "SPACE": special_tokens.SPACE,

@@ -85,9 +85,8 @@ class ParserProgram(Program):
         lines, constants = [f"class {name}{parent} {{"], []
         fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
         if fields:
-            given = [f for f in fields if f.default is not dataclasses.MISSING]
-            shown = ", ".join(f"{f.name}: {self.constant(f.default)}" for f in given)
-            lines.append(f"  constructor(given) {{ Object.assign(this, {{ {shown} }}, given) }}")
+            shown = self.defaults(cls)
+            lines.append(f"  constructor(given) {{ Object.assign(this, {shown}, given) }}")
         for key, member in vars(cls).items():
             inner = {property: "fget", classmethod: "__func__"}.get(type(member))
             function = getattr(member, inner) if inner else member
@@ -109,7 +108,6 @@ class ParserProgram(Program):
         return "\n".join([*lines, "}"])
 
     def constant(self, value: Any) -> str:
-        """A value that is known before."""
         if isinstance(value, re.Pattern):
             return self._pattern(value)
         if isinstance(value, type) or callable(value):

@@ -55,6 +55,22 @@ class Program:
             self.code += _Class(self, value).lines() if is_class else [self.function(value)]
         return self._names[value]
 
+    def defaults(self, cls: type) -> str:
+        """The defaults of a dataclass's fields, each made anew."""
+        given = {}
+        for field in dataclasses.fields(cls):
+            if field.default is not dataclasses.MISSING:
+                given[field.name] = self.constant(field.default)
+            elif field.default_factory is not dataclasses.MISSING:
+                given[field.name] = self.constant(field.default_factory())
+        return "{ " + ", ".join(f"{name}: {value}" for name, value in given.items()) + " }"
+
+    def constant(self, value: Any) -> str:
+        """A value that is known before."""
+        if dataclasses.is_dataclass(value):
+            return f"new {self.name_of(type(value))}({{}})"
+        return as_json(value)
+
     def function(self, function: FunctionType) -> str:
         """The code of a function."""
         made = Code(self, function)
@@ -86,7 +102,7 @@ class _Class:
         if dataclasses.is_dataclass(cls):
             unwritten |= {*vars(_Empty), *cls.__dataclass_fields__}
             made.append(
-                f"  constructor(given) {{ Object.assign(this, {self._defaults()}, given) }}"
+                f"  constructor(given) {{ Object.assign(this, {self.program.defaults(cls)}, given) }}"
             )
         for name, member in own.items():
             kind = "get " if isinstance(member, property) else ""
@@ -101,16 +117,3 @@ class _Class:
             shown = "constructor" if name == "__init__" else name
             made.append(f"  {kind}{shown}({code.parameters}) {{ {code.body} }}")
         return [*made, "}"]
-
-    def _defaults(self) -> str:
-        given: dict[str, str] = {}
-        for field in dataclasses.fields(self.cls):
-            if field.default is not dataclasses.MISSING:
-                given[field.name] = as_json(field.default)
-            elif field.default_factory is not dataclasses.MISSING:
-                value = field.default_factory()
-                is_data = dataclasses.is_dataclass(value)
-                given[field.name] = (
-                    f"new {self.program.name_of(type(value))}({{}})" if is_data else as_json(value)
-                )
-        return "{ " + ", ".join(f"{name}: {value}" for name, value in given.items()) + " }"

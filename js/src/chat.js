@@ -3,10 +3,10 @@
 import { FAMILIES, checked_messages } from './chats.js'
 import { sha256, word } from './digest.js'
 import { CHAT } from './facts.js'
+import { Template } from './jinja.js'
 import { AleatorError, shown, wrong } from './native.js'
 import { dumps, fromObject, toObject } from './python-text.js'
 import { cut } from './tokenizer.js'
-import { Template } from './vendor/jinja.js'
 
 const MOST_CHARACTERS = 1 << 20
 const MARK = 'aleator_probe'
@@ -109,9 +109,10 @@ export class ChatTemplate {
   }
   /** Whether the template serializes a call's arguments itself; otherwise they must be JSON text. */
   get takesMappings() {
-    const call = { id: 'abcdefghi', type: 'function', function: { name: 'f', arguments: { [MARK]: undefined } } } // null as JSON
+    const call = { id: 'abcdefghi', type: 'function', function: { name: 'f', arguments: { [MARK]: 1 } } }
     const messages = [{ role: 'user', content: 'a' }, { role: 'assistant', content: '', tool_calls: [call] }]
-    return (this.mappings ??= !/"aleator_probe": undefined|\[object Map\]/.test(this.tried(messages, false) ?? '[object Map]'))
+    const text = `{'${MARK}': 1}` // no model uses Python's repr
+    return (this.mappings ??= !(this.tried(messages, false) ?? text).includes(text))
   }
   /** The text of messages; null: the template refuses them. */
   tried(messages, add_generation_prompt) {

@@ -17,6 +17,7 @@ function expression(text) {
     if (part === '\\s') made += inside ? WHITE : `[${WHITE}]`
     else if (part === '\\S') made += `[^${WHITE}]`
     else if (part === '\\"') made += '"'
+    else if (facts.UNICODE_CLASSES[part]) made += inside ? facts.UNICODE_CLASSES[part] : `[${facts.UNICODE_CLASSES[part]}]`
     else {
       if (part === '[' && inside) made += '\\'
       inside = part === '[' || (inside && part !== ']')

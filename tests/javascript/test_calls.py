@@ -61,7 +61,8 @@ def _damaged(rng: random.Random, name: str, text: str) -> str:
 
 def _cases() -> list[dict[str, Any]]:
     rng = random.Random(5)
-    texts = [*REPLIES, ("harmony", HARMONY), ("harmony", "no channels")]
+    texts = [*REPLIES, ("harmony", HARMONY)]
+    texts += [(name, f"No channels, and no calls of {name}.") for name in templates.FAMILIES]
     texts += [("gemma4", f"<|tool_call>call:f{each}<tool_call|>") for each in VALUES]
     texts += [("pythonic", f"a<|tool_call_start|>[{each}]<|tool_call_end|>b") for each in LITERALS]
     texts += [("hermes", f"<think>\nOne.\n</think>\n\n{text}") for _, text in REPLIES[:8]]
@@ -117,10 +118,20 @@ def _talk(arguments: str) -> list[dict[str, Any]]:
 
 
 HI = _talk(ARGUMENTS)[:1]
+CALLS = "{% for m in messages %}{% for call in m.tool_calls or [] %}{% set a = call.function.arguments %}"
+MAPPINGS = (
+    CALLS
+    + "{% for k, v in a.items() %}{{ k }}={{ v | tojson if v is mapping else v | string }}{% endfor %}"
+)
+"""Takes arguments as objects, as Qwen3-Coder's template."""
+TEXTS = CALLS + "{{ '>>>' + a }}"
+"""Takes arguments as text, as Functionary's."""
+ENDS = "{% endfor %}{% endfor %}"
 
 
 def test_prompts_have_tools_calls_and_results(run: Run) -> None:
     sources = [*templates.FAMILIES.values(), templates.GEMMA4 + "{# tool_responses #}"]
+    sources += [MAPPINGS + ENDS, TEXTS + ENDS]
     path, tools = str(bundled_model()), [tool for tool, _ in checked_tools(TOOLS)]
     talks = [_talk(ARGUMENTS if "{{ v }}" in source else MORE) for source in sources]
     case = {"path": path, "tools": tools}
@@ -165,6 +176,8 @@ del NOTE["function"]["parameters"]["properties"]["text"]  # which has no end
 @pytest.mark.slow
 def test_a_forced_call_is_what_its_grammar_gives_here(run: Run) -> None:
     model, tools = aleator.load(), [NOTE, templates.CLOCK]
+    # A forced call has no stop strings; the bundled model's, an empty line, is in GigaChat's calls.
+    object.__setattr__(model.vocab, "chat_stop", ())
     options: dict[str, Any] = {"seed": 3, "tools": tools, "completeGrammar": False}
     cases: list[dict[str, Any]] = []
     for i, source in enumerate(templates.FAMILIES.values()):

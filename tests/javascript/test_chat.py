@@ -58,7 +58,7 @@ def test_templates_write_the_same_texts_and_tokens(run: Run) -> None:
         told = told["error"] if isinstance(told, dict) else told
         assert told == _written(talk, TEMPLATES[name]), (name, talk)
     refused = [work for work, told in zip(works, found, strict=True) if isinstance(told, dict)]
-    assert {name for name, _ in refused} == {"instruct", "turns"}
+    assert {name for name, _ in refused} == {"instruct", "turns", "undefined"}
 
 
 def _answered(messages: Any, **options: Any) -> dict[str, Any]:

@@ -72,6 +72,7 @@ def _texts() -> list[str]:
         "1234567 ９９",
         "😀 ok\r\n\n  x",
         "don't WE'LL",
+        "\u088f's \u1c89's",  # new in Unicode 17 and in 16, which Python has here
         "",
         " ",
     ]
@@ -114,6 +115,17 @@ def test_special_tokens_take_the_same_white_space(run: Run, tmp_path: Path, name
     tokenizer = Tokenizer(Vocabulary.from_gguf(path))
     own = [[tokenizer.encode(each, parse_special=True), tokenizer.encode(each)] for each in texts]
     assert [each[:2] for each in told] == own
+
+
+@pytest.mark.parametrize("model", ["bert", "t5"])
+def test_vocabularies_of_encoders_are_refused(run: Run, tmp_path: Path, model: str) -> None:
+    fields = sentencepiece() | {"tokenizer.ggml.model": model}
+    path = builders.write_gguf(tmp_path / "encoder.gguf", fields, {})
+    [told] = run("tokens", [{"path": str(path), "texts": []}])
+    assert told["error"] == "UnsupportedModel"
+    assert (
+        f"tokenizer.ggml.model is '{model}'; supported are llama, gpt2, gemma4" in told["message"]
+    )
 
 
 def test_prompts_between_two_texts_are_the_same(run: Run, tmp_path: Path) -> None:

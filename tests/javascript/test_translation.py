@@ -182,6 +182,18 @@ def parsing(n: int) -> Any:
 WORD = re.compile(r"\s*(?P<word>[\w.-]+)(?:=(['\"])(.*?))?", re.DOTALL)
 
 
+@dataclasses.dataclass
+class Pile:
+    n: int
+    on: list[int] = dataclasses.field(default_factory=list)
+
+
+def piled(n: int) -> Any:
+    piles = [Pile(n), Pile(2)]
+    piles[0].on.append(1)
+    return [[each.n, each.on] for each in piles]
+
+
 def matching(n: int) -> Any:
     text = f" na\u00efve-x='{n}\n"
     found = WORD.match(text)
@@ -236,7 +248,7 @@ def test_results_are_those_of_python(function: Callable[[int], Any]) -> None:
     assert in_node(function, 7) == json.loads(json.dumps(function(7)))
 
 
-@pytest.mark.parametrize("function", [parsing, matching, told, spelt_numbers])
+@pytest.mark.parametrize("function", [parsing, piled, matching, told, spelt_numbers])
 def test_results_of_parsers_are_those_of_python(function: Callable[[int], Any]) -> None:
     found = in_node(function, 7, ParserProgram({}, {}, ()))
     assert found == json.loads(json.dumps(function(7)))
