@@ -10,9 +10,11 @@ import inspect
 from collections.abc import Iterable, Mapping
 from functools import partial
 from types import FunctionType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from code_to_javascript import Code, as_json
+
+T = TypeVar("T")
 
 
 class Program:
@@ -82,9 +84,10 @@ class _Empty:
     pass
 
 
-_OF_EVERY_CLASS = {
-    "__module__", "__doc__", "__annotations__", "__dict__", "__weakref__", "__orig_bases__", "__parameters__",
-}  # fmt: skip
+class _Plain(Generic[T]):
+    """What a class has, whatever is in it."""
+
+    field: int
 
 
 class _Class:
@@ -98,7 +101,7 @@ class _Class:
         if any(base is not object and base.__name__ != "Generic" for base in cls.__bases__):
             raise NotImplementedError(f"{cls.__name__} has base classes")
         made = [f"class {cls.__name__} {{"]
-        unwritten = set(_OF_EVERY_CLASS)
+        unwritten = set(vars(_Plain))
         if dataclasses.is_dataclass(cls):
             unwritten |= {*vars(_Empty), *cls.__dataclass_fields__}
             made.append(

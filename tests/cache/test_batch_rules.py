@@ -108,6 +108,7 @@ def test_what_an_embedding_sees(
 
 
 def test_a_picture_is_read_in_order_of_its_rows() -> None:
+    pytest.importorskip("torch")
     cache = sections()
     places = [(3, y, x, 0) for y, x in ((1, 1), (0, 5), (1, 0), (0, 2))]
     part = add(cache, embeddings(places))

@@ -108,6 +108,7 @@ def test_values_of_other_types_in_the_index_raise_nothing(tmp_path: Path) -> Non
     base = sqlite3.connect(tmp_path / "index.sqlite")
     base.execute("UPDATE blocks SET used = 'x', size = 'y', length = NULL")
     base.commit()
+    base.close()
     assert list(store.find([b"p" * 32])) == []
     put(store, 5)
     store.touch(keys)
@@ -154,14 +155,13 @@ def test_a_transaction_whose_end_fails_does_not_stay_open(
 ) -> None:
     failing = ["COMMIT", "ROLLBACK"]
 
-    class Connection(sqlite3.Connection):
+    class Failing(disk_store.Index):
         def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
             if failing and statement == failing[0]:
                 raise sqlite3.OperationalError(f"disk I/O error at {failing.pop(0)}")
             return super().execute(statement, *values)
 
-    connect = sqlite3.connect
-    monkeypatch.setattr(sqlite3, "connect", lambda *a, **o: connect(*a, factory=Connection, **o))
+    monkeypatch.setattr(disk_store, "Index", Failing)
     held, failing[:] = failing[:], []
     store = DiskStore(tmp_path, 10**6)
     failing[:] = held

@@ -25,6 +25,7 @@ def test_capacity() -> None:
 
 
 def test_windows_that_do_not_fit() -> None:
+    pytest.importorskip("torch")
     pool = WindowPool([LayerShape(1, 4, 4)], 12, window=8, n_seq_max=2)
     cache = HybridCache([], 64, window=pool, n_seq_max=2)
     _place(cache, [(i, 0) for i in range(8)])
@@ -108,6 +109,7 @@ def test_a_plan_of_windows_alone() -> None:
 
 def test_chunks() -> None:
     """A token sees its own chunk; what another would see again cannot be gone when it is rewound to."""
+    pytest.importorskip("torch")
     pool = WindowPool([LayerShape(1, 4, 4)], 8, window=4, chunked=True)
     cache = HybridCache([LayerShape(1, 4, 4)], 64, window=pool)
     for start in range(0, 40, 2):
@@ -135,6 +137,7 @@ def test_a_ring_of_chunks() -> None:
 
 
 def test_sinks() -> None:
+    pytest.importorskip("torch")
     pool = WindowPool([LayerShape(1, 4, 4)], 12, window=4, sinks=2)
     cache = HybridCache([], 64, window=pool)
     for start in range(0, 40, 4):

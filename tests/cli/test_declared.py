@@ -83,9 +83,9 @@ def test_errors_name_the_flag(parser: Parser, words: tuple[str, ...], message: s
 def test_help_says_range_and_default(parser: Parser, capsys: pytest.CaptureFixture[str]) -> None:
     parser.parse(["--help"])
     text = " ".join(capsys.readouterr().out.split())
-    assert "-n N, --size N how large (1 or more; default: 3)" in text
+    assert "-n, --size N how large (1 or more; default: 3)" in text
     assert "--kind NAME which (a or b; default: a)" in text
-    assert "-fa on|off, --fused on|off in one (default: on)" in text
+    assert "-fa, --fused on|off in one (default: on)" in text
     assert "--no-fast slowly" in text
     assert "hidden" not in text
 

@@ -73,6 +73,7 @@ def test_what_does_nothing_is_not_told(aleator: Command) -> None:
 
 
 def test_layers_on_devices(aleator: Command) -> None:
+    pytest.importorskip("torch")
     made = aleator(*ROMEO, "-n", "2", "-v", "--device-map", "cpu:0=0:2,cpu:1=2:6")
     assert made.code == 0
     assert "weights: 2 layers, cpu:0: 3.82 MiB" in made.err

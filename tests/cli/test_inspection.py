@@ -187,6 +187,7 @@ def test_doctor_names_what_is_missing(aleator: Command, monkeypatch: pytest.Monk
 
 
 def test_plan(aleator: Command) -> None:
+    pytest.importorskip("torch")
     for words in ([], [str(bundled_model())], ["-m", str(bundled_model()), "--device", "cuda"]):
         result = aleator("plan", "-c", "100", *words)
         assert (result.code, result.err) == (0, "")
@@ -206,6 +207,7 @@ def test_plan(aleator: Command) -> None:
 
 
 def test_plan_json(aleator: Command) -> None:
+    pytest.importorskip("torch")
     words = ("plan", "--json", "-c", "100", "--bandwidth", "1", "--launch-cost")
     slow, fast = (json.loads(aleator(*words, cost).out) for cost in ("10", "0.001"))
     few = json.loads(aleator(*words, "1", "-ub", "64").out)

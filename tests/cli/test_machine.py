@@ -112,6 +112,7 @@ def test_a_quota_of_all_processors_and_lines_without_numbers_are_not_slow(root: 
 
 
 def test_the_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
     about = SimpleNamespace(name="Pretended", total_memory=80 << 30)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)

@@ -37,6 +37,7 @@ def test_where_it_differs_is_told(aleator: Command, file: Path) -> None:
 
 
 def test_a_text_of_layers_on_devices(aleator: Command, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
     file = tmp_path / "text.json"
     words = ("--device-map", "cpu:0=0:2,cpu:1=2:6", "--replay", str(file))
     assert aleator(*ROMEO, *words).code == 0

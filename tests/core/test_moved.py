@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -24,11 +26,20 @@ from aleator.samplers.base import StandaloneSampler
 from aleator.samplers.explained import Mark
 
 
+@contextmanager
+def installed() -> Iterator[None]:
+    """Skip a test where it meets a package that is not installed."""
+    try:
+        yield
+    except ImportError as error:
+        if (error.name or "").startswith("aleator"):
+            raise
+        pytest.skip(str(error))
+
+
 @pytest.mark.parametrize(("old", "new"), sorted(MOVED.items()))  # packages first
 def test_a_module_is_found_under_its_old_name(old: str, new: str) -> None:
-    if ".device." in new:
-        pytest.importorskip("torch")
-    with pytest.warns(DeprecationWarning, match=f"{old} is {new} now"):
+    with installed(), pytest.warns(DeprecationWarning, match=f"{old} is {new} now"):
         found = import_module(old)
     public = {name: each for name, each in vars(import_module(new)).items() if name[:2] != "__"}
     assert public
@@ -60,16 +71,10 @@ NAMES = (Path(__file__).parents[1] / "data" / "public_names.txt").read_text().re
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_what_packages_and_docs_offered_before_modules_moved_is_still_there(line: str) -> None:
     module, names = line.split(":")
-    try:
+    with installed():
         found = import_module(module)
-    except ModuleNotFoundError as error:  # torch
-        if (error.name or "").startswith("aleator"):
-            raise
-        pytest.skip(str(error))
-    except ImportError as error:  # an adapter says which package it needs
-        pytest.skip(str(error))
-    for name in names.split():
-        assert getattr(found, name, None) is not None or import_module(f"{module}.{name}")
+        for name in names.split():
+            assert getattr(found, name, None) is not None or import_module(f"{module}.{name}")
 
 
 def test_a_name_that_left_a_package_warns() -> None:

@@ -130,6 +130,7 @@ def test_a_signature_shows_every_option() -> None:
         "    fast: quick (default: on).\n    text: words (default: none).\n\n"
         "Raises:\n    ParameterError: at times."
     )
+    assert work.__doc__ == inspect.getdoc(work)
 
 
 def test_former_names_of_arguments_are_refused_with_the_present_ones() -> None:

@@ -160,6 +160,7 @@ def test_a_wrong_length_in_the_index_is_a_miss(
     below = written(paths["llama"], tmp_path)
     with sqlite3.connect(tmp_path / "index.sqlite") as base:
         base.execute("UPDATE blocks SET length = ? WHERE length = ?", (told, length))
+    base.close()
     wanted = made(load(paths["llama"]), PROMPT)
     assert made(load(paths["llama"], **below), PROMPT) == (*wanted[:2], length - 128)
 

@@ -134,6 +134,7 @@ def run_on(row: np.ndarray) -> list[int]:
 
 
 def test_torch_rows_in_every_type() -> None:
+    pytest.importorskip("torch")
     import torch
 
     row = torch.from_numpy(ROW)

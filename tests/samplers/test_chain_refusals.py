@@ -16,6 +16,7 @@ from tests.samplers.test_chain import ROW, default_chain, run
 
 
 def test_torch_tensors_that_are_no_row_are_refused() -> None:
+    pytest.importorskip("torch")
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 

@@ -265,16 +265,16 @@ def fail_now_and_then(rng: random.Random) -> None:
 
         return called
 
-    class Connection(sqlite3.Connection):
+    class Failing(disk_store.Index):
         def execute(self, *args: Any) -> Any:
             if rng.random() < 0.05:
                 raise sqlite3.OperationalError("attack: disk I/O error")
             return super().execute(*args)
 
-    fsync, connect = os.fsync, sqlite3.connect
+    fsync = os.fsync
     for name in ("open", "fsync", "replace", "unlink", "statvfs"):
         setattr(os, name, failing(getattr(os, name)))
-    sqlite3.connect = lambda *args, **options: connect(*args, factory=Connection, **options)  # type: ignore[assignment]
+    disk_store.Index = Failing  # type: ignore[misc]
 
 
 # The parent

@@ -76,6 +76,14 @@ def _or(nothing: Any) -> Callable[[Method[P, R]], Method[P, R]]:
     return decorate
 
 
+class Index(sqlite3.Connection):
+    """Closed with its last reference: from Python 3.13 on a connection that is left open warns."""
+
+    def __del__(self) -> None:
+        with suppress(sqlite3.Error):  # it was never opened
+            self.close()
+
+
 class DiskStore:
     """Entries in a directory, ``quota`` bytes of files at most.
 
@@ -147,7 +155,9 @@ class DiskStore:
         path = self.directory / "index.sqlite"
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         self._base, self._reader = (
-            sqlite3.connect(path, timeout=5, isolation_level=None, check_same_thread=False)
+            sqlite3.connect(
+                path, timeout=5, isolation_level=None, check_same_thread=False, factory=Index
+            )
             for _ in range(2)
         )
         base = self._base

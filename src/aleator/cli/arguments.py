@@ -36,6 +36,13 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
         super().__init__(prog, max_help_position=28, width=min(get_terminal_size().columns, WIDTH))
 
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        """All flags, then the value: as from Python 3.13 on; before, it stands after each flag."""
+        if action.nargs == 0 or not action.option_strings:
+            return super()._format_action_invocation(action)
+        value = self._format_args(action, action.dest.upper())
+        return f"{', '.join(action.option_strings)} {value}"
+
 
 class _ArgumentParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:

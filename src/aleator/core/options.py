@@ -228,8 +228,9 @@ def takes(*declared: Iterable[Parameter]) -> Callable[[Taker], Taker]:
         function.__signature__ = signature.replace(parameters=[*own, *options])
         if taker.__doc__:
             pattern = r"^( +)options: .*(\n\1 +.*)*"
+            text = inspect.cleandoc(taker.__doc__)  # as Python 3.13 and later give it
             taker.__doc__ = re.sub(
-                pattern, lambda found: list_of(found[1]), taker.__doc__, flags=re.MULTILINE
+                pattern, lambda found: list_of(found[1]), text, flags=re.MULTILINE
             )
         return taker
 

@@ -10,8 +10,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import UnionType
@@ -107,13 +106,23 @@ class Body:
         forced = [self.spelled[name] for name in ("json_schema", "regex") if name in self.spelled]
         return {**({"grammar": forced[0]} if forced else {}), **self.spelled}
 
-    @contextmanager
-    def spelling(self, **more: str) -> Iterator[None]:
+    def spelling(self, **more: str) -> Spelling:
         """Let errors name fields as the client spelled them; ``more`` adds spellings by our names."""
-        try:
-            yield
-        except ParameterError as error:
-            raise api_error(error, {**more, **self.names}) from error
+        return Spelling(self, more)
+
+
+class Spelling:
+    """A context; no generator, whose frames an error would hold that they hold, from Python 3.12 on."""
+
+    def __init__(self, body: Body, more: Mapping[str, str]) -> None:
+        self._body, self._more = body, more
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, ParameterError):
+            raise api_error(error, {**self._more, **self._body.names}) from error
 
 
 class Fields:
