@@ -103,6 +103,35 @@ def test_a_session_goes_on_from_its_place(adapted: aleator.LanguageModel, tmp_pa
         assert adapted.generate(session, adapters=chosen, **more).tokens == whole[9:]
 
 
+def test_a_session_that_did_not_invoke_one_may_name_it(
+    adapted: aleator.LanguageModel, tmp_path: Path
+) -> None:
+    made = adapted.generate(TEXT[:31], adapters="late", **OPTIONS)
+    made.wait()
+    adapted.save_session(tmp_path / "s", made)
+    expected, again = (
+        adapted.generate(adapted.load_session(tmp_path / "s"), adapters=each, **OPTIONS).tokens
+        for each in (None, "late")
+    )
+    assert again == expected
+    plain = adapted.generate(TEXT, adapters={}, **OPTIONS)
+    plain.wait()
+    adapted.save_session(tmp_path / "plain", plain)
+    with pytest.raises(ParameterError, match="made with none"):
+        adapted.generate(adapted.load_session(tmp_path / "plain"), adapters="late", **OPTIONS)
+
+
+def test_tokens_that_healing_takes_back_invoke_it(tmp_path: Path) -> None:
+    invoked = aleator.load(n_threads=1).tokenizer.encode("\nJULI")[1:]
+    file = write_adapter(tmp_path / "a.gguf", bundled_pairs(1), {KEY: invoked})
+    model = aleator.load(adapters={"late": file}, n_threads=1)
+    made = model.generate("ROMEO:\nhello\nJULI", adapters="late", heal=True, **OPTIONS)
+    at, taken = made.request.taken_back
+    assert taken
+    ((_, _, digest),) = made.request.options.adapters or ()
+    assert digest.endswith(f"@{at + len(taken) - len(invoked)}")
+
+
 @pytest.mark.parametrize("option", [{"context_shift": True}, {"guidance_scale": 1.5}])
 def test_what_moves_positions_is_refused(
     adapted: aleator.LanguageModel, option: dict[str, Any]

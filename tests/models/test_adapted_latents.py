@@ -142,3 +142,16 @@ def test_what_is_refused(tmp_path: Path) -> None:
     config.write_text(json.dumps(json.loads(config.read_text()) | {"use_dora": True}))
     with pytest.raises(UnsupportedModel, match="DoRA of compressed keys"):
         adapted(tmp_path / "m", tmp_path / "p")
+
+
+@pytest.mark.parametrize("layer", ["blk.99", "x"])
+def test_a_layer_that_the_model_lacks_is_refused(tmp_path: Path, layer: str) -> None:
+    spec = DENSE["deepseek2"]
+    latent = spec.latent
+    assert latent is not None
+    path = write_model(tmp_path / "m.gguf", spec, dict(spec.each_tensor()))
+    pairs = pair(1, spec.n_heads * (latent.head - spec.rope + latent.head_v), latent.rank)
+    named = {f"{layer}.attn_kv_b.weight": pairs}
+    file = write_adapter(tmp_path / "a.gguf", named, architecture=spec.arch)
+    with pytest.raises(FileFormatError, match=f"has no '{layer}.attn_k_b.0.weight'"):
+        adapted(path, file)

@@ -12,7 +12,8 @@ import pytest
 import aleator
 from aleator.core.errors import ParameterError
 from tests.language_model.test_adapters import PROMPT, bundled_pairs
-from tests.models.adapters import write_adapter
+from tests.models.adapters import pairs_of, write_adapter
+from tests.models.builders import model_metadata, write_gguf
 from tests.server.conftest import Client
 
 BODY: dict[str, Any] = {"prompt": PROMPT, "max_tokens": 16, "temperature": 0, "seed": 1}
@@ -168,3 +169,13 @@ def test_invocation_tokens_are_told(tmp_path: Path) -> None:
         (told,) = Client(model, engine).get("/lora-adapters").json()
     assert told["alora_invocation_tokens"] == [40, 13]
     assert told["alora_invocation_string"] == model.tokenizer.decode([40, 13])
+
+
+def test_invocation_tokens_without_texts(tmp_path: Path) -> None:
+    about = {"tokenizer.ggml.model": "no_vocab", "llama.vocab_size": 24}
+    path = write_gguf(tmp_path / "m.gguf", model_metadata() | about)
+    file = write_adapter(tmp_path / "a.gguf", pairs_of(1), {"adapter.alora.invocation_tokens": [1]})
+    model = aleator.load(path, adapters={"late": file}, n_threads=1)
+    with model.engine(n_seq_max=1) as engine:
+        (told,) = Client(model, engine).get("/lora-adapters").json()
+    assert (told["alora_invocation_string"], told["alora_invocation_tokens"]) == ("", [1])

@@ -215,13 +215,14 @@ class RequestMaker:
         given: Chosen | None = GENERATION["adapters"].check(own.get("adapters"))
         before = prompt.adapters if isinstance(prompt, Session) else None
         chosen = self._adapters.chosen(before if given is None else given)
-        if before is not None and [e[:2] for e in chosen] == [e[:2] for e in before]:
-            chosen = self._adapters.chosen(before)
-        if before is not None and before != chosen:
-            raise ParameterError(
-                f"adapters: the session was made with {dict(each[:2] for each in before) or 'none'}: give the "
-                "same, or leave them out, with a model that loaded them in this order"
-            )
+        if isinstance(prompt, Session):
+            chosen = self._adapters.begun(chosen, prompt.tokens[: prompt.n_prompt])
+            if chosen != before:
+                made = {name: scale for name, scale, _ in prompt.adapters}
+                raise ParameterError(
+                    f"adapters: the session was made with {made or 'none'}: give the same, or leave them out, "
+                    "with a model that loaded them in this order"
+                )
         return {**own, "adapters": chosen} if self._adapters else dict(own)
 
     def of_search(self, prompt: object, given: Mapping[str, Any]) -> tuple[Request, BeamOptions]:
@@ -262,7 +263,8 @@ class RequestMaker:
             params = params.replace(phases=phases)
         if options.heal and not drawn:
             tokens, taken = take_back(tokens, self._tokenizer, phases)
-        options = self._begun(options, tokens)
+        at_end = taken[1] if taken[0] == len(tokens) else ()
+        options = self._begun(options, (*tokens, *at_end))
         return Request(
             tokens=tokens,
             params=params,

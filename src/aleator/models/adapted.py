@@ -91,12 +91,11 @@ def divided_latent(
 
     A head's keys are transposed: what is added to them is A^T B^T.
     """
-    at, layer = name.removesuffix("attn_kv_b.weight"), int(name.split(".")[1])
-    heads, latent = config.n_heads[layer], present(config.latent)
+    at, latent = name.removesuffix("attn_kv_b.weight"), present(config.latent)
     plain = latent.head_dim - config.rope.dim
     wide = plain + latent.head_dim_v
     made, turned = {}, a.moved(np.transpose)
-    for head in range(heads):
+    for head in range(b.shape[0] // wide):
         key, value = (
             b.moved_rows(lambda rows, i=i, n=n: rows[i : i + n])  # type: ignore[misc]
             for i, n in ((head * wide, plain), (head * wide + plain, latent.head_dim_v))

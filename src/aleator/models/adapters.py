@@ -54,9 +54,8 @@ class Adapter:
     matrices: Mapping[str, LowRank]  # by the GGUF names of the matrices that it changes
     about: Mapping[str, str]  # its file's notes for people: a task's name, a prompt's prefix
     fixed: bool  # whether it can be used only at scale 1, without other adapters (DoRA)
-    invocation: tuple[
-        int, ...
-    ] = ()  # the tokens from whose last place in a prompt on it holds (aLoRA)
+    # The tokens from whose last place in a prompt on it holds (aLoRA)
+    invocation: tuple[int, ...] = ()
 
 
 class Adapters:

@@ -16,14 +16,15 @@ from aleator.server.service import Service
 async def adapters(request: Request) -> Response:
     """All adapters, by their numbers."""
     service: Service = request.app.state.service
-    mine = service.adapters
+    mine, tokenizer = service.adapters, service.model.tokenizer
     made: list[dict[str, Any]] = [
         {"id": i, "path": each.path, "scale": scale, **each.about}
         for i, (each, scale) in enumerate(zip(mine.loaded, mine.scales, strict=True))
     ]
     for entry, each in zip(made, mine.loaded, strict=True):
         if each.invocation:
-            entry["alora_invocation_string"] = service.model.tokenizer.decode(each.invocation)
+            text = tokenizer.vocab.has_text and tokenizer.decode(each.invocation, at_start=False)
+            entry["alora_invocation_string"] = text or ""
             entry["alora_invocation_tokens"] = each.invocation
     return JSONResponse(made)
 
