@@ -192,7 +192,7 @@ def _with_room(x: Tensor, n: int, rotates: bool) -> Heads:
 def _joins(q: Tensor, how: Attending, given: TritonPass) -> bool:
     """Whether programs of attention can finish their heads first, which ``q`` [T, H, n] is of."""
     back = None if how.rotary is None else given.angles_back[how.windowed]
-    return joins(*q.shape[:2], given.seen[how.windowed], back)
+    return joins(len(q), q.shape[1], given.seen[how.windowed], back)
 
 
 def _apart(groups: list[Heads], how: Attending, batch: Pass) -> Work:
