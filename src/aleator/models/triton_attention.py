@@ -113,7 +113,7 @@ class TritonAttention(TorchOps):
     ) -> Tensor:
         """See :class:`TorchOps`; takes one launch of few cells, if no token sees another new one's."""
         given = triton_pass(batch)
-        if not given.apart or _by_pytorch(given, how) or not _joins(len(q[0]), how, given):
+        if not given.apart or _by_pytorch(given, how) or not _joins(q[0], how, given):
             return super().finish_and_attend(q, k, v, how, batch)
         norm, rotates = row_norm(how.norms[0]), how.rotary is not None
         queries = heads_of(q, norm, rotates, None, together=how.norm_together)
@@ -131,7 +131,7 @@ class TritonAttention(TorchOps):
         """See :class:`TorchOps`; takes one launch where each head of few tokens has a program of its own."""
         given, stacks = triton_pass(batch), alone_stacks(matrices)
         t, heads = q[0].shape[:2]
-        if not stacks or t * heads > ALONE or not _joins(t, how, given):
+        if not stacks or t * heads > ALONE or not _joins(q[0], how, given):
             return super().attend_compressed(q, matrices, how, batch, like)
         whole = _with_room(q[1], stacks[0].n_out, how.rotary is not None)
         finish, own = _apart([whole], how, batch), OwnHeads(q[0], *stacks)
@@ -189,10 +189,10 @@ def _with_room(x: Tensor, n: int, rotates: bool) -> Heads:
     return Heads(whole, None, rotates, None, (x,), skipped=n)
 
 
-def _joins(t: int, how: Attending, given: TritonPass) -> bool:
-    """Whether programs of attention of ``t`` tokens can finish their heads first."""
+def _joins(q: Tensor, how: Attending, given: TritonPass) -> bool:
+    """Whether programs of attention can finish their heads first, which ``q`` [T, H, n] is of."""
     back = None if how.rotary is None else given.angles_back[how.windowed]
-    return joins(t, given.seen[how.windowed], back)
+    return joins(len(q), q.shape[1], given.seen[how.windowed], back)
 
 
 def _apart(groups: list[Heads], how: Attending, batch: Pass) -> Work:

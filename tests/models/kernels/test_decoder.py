@@ -99,6 +99,26 @@ def test_heads_without_a_program_of_their_own(
         assert made.tobytes() == theirs.tobytes()
 
 
+@pytest.mark.parametrize("room", [attention.ROOM, 100])
+def test_new_keys_of_one_token_each(
+    room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Latent heads' own keys, also where scores of all tokens have no room at once."""
+    monkeypatch.setattr(attention, "ROOM", room)
+    path = write_wide(tmp_path / "m.gguf", SPECS["minicpm3"], "Q8_0")
+    made = []
+    for form in ("native", "triton"):
+        decoder = build_decoder(open_weights(path), form=form)
+        context = Context(decoder, n_ctx=32, n_ubatch=8, n_seq_max=2, n_threads=1)
+        for i in range(2):
+            batch = Batch()
+            for seq in (0, 1):
+                batch.add(3 + 5 * i + seq, i, [seq], logits=True)
+            rows = np.asarray(context.decode(batch))
+        made.append(rows.tobytes())
+    assert made[0] == made[1]
+
+
 @pytest.mark.parametrize(
     ("method", "make"),
     [

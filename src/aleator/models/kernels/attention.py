@@ -150,10 +150,11 @@ def attend(
     return hadamard(out, values.rotation).view(t, -1)
 
 
-def joins(tokens: int, seen: SeenTensors, angles: RotationAngles | None) -> bool:
+def joins(tokens: int, heads: int, seen: SeenTensors, angles: RotationAngles | None) -> bool:
     """Whether attention is one launch, whose programs can finish their heads first."""
     moved = angles is not None and (seen.raw or seen.n_rotations > 1)
-    return 0 < tokens <= FEW and seen.longest <= SHORT and not moved
+    few = 0 < tokens <= FEW and seen.longest <= SHORT
+    return few and not moved and tokens * heads * seen.longest <= ROOM
 
 
 def _hadamard_of(block: int) -> tuple[int, int, float]:

@@ -61,15 +61,16 @@ def own_steps(
     """
     part, operand, room, float_room, size, ints, values, stride, kept, tokens = own
     x, _, weight, shift, eps, x_stride, n_in = operand
+    chains, starts, _, order, _, _ = runs
     NORM: tl.constexpr = OWN[9]
     if chain == 0:
         keep_latest(values, kept, runs, stride, n, channel, inside, tokens, OWN[13], _MOST)
     mine = number.to(tl.int64) * size
     row = tl.minimum(channel, n - 1)
-    first = tl.load(runs.starts + tl.load(runs.chains + chain))
-    last = tl.load(runs.starts + tl.load(runs.chains + chain + 1))
+    first = tl.load(starts + tl.load(chains + chain))
+    last = tl.load(starts + tl.load(chains + chain + 1))
     for i in range(first, last):
-        token = tl.load(runs.order + i)
+        token = tl.load(order + i)
         one = token + tl.arange(0, 1)
         mean, by = 0.0, 1.0
         if NORM != "":

@@ -208,15 +208,16 @@ def keep_latest(
 
     One program has these channels: all is read before any is written, as rows may be read and written.
     """
+    _, _, _, order, stores, previous = runs
     i = tl.arange(0, MOST)
-    row = tl.load(runs.stores + i, mask=i < tokens, other=-1)
+    row = tl.load(stores + i, mask=i < tokens, other=-1)
     again = (row[:, None] == row[None, :]) & (i[:, None] < i[None, :])
     row = tl.where(tl.max(again.to(tl.int32), axis=1) > 0, -1, row)[:, None]
-    at = tl.load(runs.order + i, mask=i < tokens, other=0)[:, None]
+    at = tl.load(order + i, mask=i < tokens, other=0)[:, None]
     own, wanted, values = channel[None, :], (row >= 0) & inside[None, :], ()
     for _ in tl.static_range(WIDTH - 1):
         values += (_value_at(x, kept, at, own, wanted, stride, n, WIDTH - 1),)
-        at = _before(runs.previous, at)
+        at = _before(previous, at)
     tl.debug_barrier()
     for k in tl.static_range(WIDTH - 1):
         tl.store(kept + (row * n + own) * (WIDTH - 1) + (WIDTH - 2 - k), values[k], mask=wanted)
