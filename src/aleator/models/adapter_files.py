@@ -58,6 +58,7 @@ _CONVERT = (
     "merge it into its model (PEFT: merge_and_unload; GGUF: llama-export-lora), and load that"
 )
 
+MAX_INVOCATION = 256  # tokens: a prompt is searched for them
 _NOT_MERGED = ("ADAPTION_PROMPT", "XLORA", "POLY")
 """PEFT's types without virtual tokens that it cannot merge into a model."""
 _TRAIN = "it cannot be merged into its model either: train an adapter of the type LORA"
@@ -135,8 +136,12 @@ def _tokens(fields: Fields, key: str, weights: Weights) -> tuple[int, ...]:
     given, most = fields.get(key, kind=list), weights.config.n_vocab - 1
     if given is None:
         return ()
-    if not given or not all(type(each) is int and 0 <= each <= most for each in given):
-        raise fields.error(key, f"{key} is {given!r:.60}; it must be tokens, 0 to {most}")
+    whole = all(type(each) is int and 0 <= each <= most for each in given)
+    if not whole or not 1 <= len(given) <= MAX_INVOCATION:
+        what = f"{key} is {given!r:.60} ({len(given)} tokens)"
+        raise fields.error(
+            key, f"{what}; it must be 1 to {MAX_INVOCATION} tokens, each 0 to {most}"
+        )
     return tuple(given)
 
 

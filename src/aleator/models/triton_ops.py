@@ -12,9 +12,10 @@ from aleator.cache.storage.tensors import as_tensor
 from aleator.models.kernels import norms, recurrent, recurrent_parts, routing
 from aleator.models.kernels.attention import attend
 from aleator.models.kernels.floats import Work
-from aleator.models.kernels.fused import Operand, product_of_few
+from aleator.models.kernels.fused import product_of_few
 from aleator.models.kernels.mixture import mixed_products
 from aleator.models.kernels.norms import RowNorm
+from aleator.models.kernels.operand import Operand
 from aleator.models.kernels.own_steps import OwnSteps
 from aleator.models.kernels.planes import planes, together
 from aleator.models.kernels.product import FEW

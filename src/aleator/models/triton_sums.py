@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from aleator.models.kernels.fused import MOST_PARTS, Operand
 from aleator.models.kernels.norms import RowNorm
+from aleator.models.kernels.operand import MOST_PARTS, Operand
 from aleator.models.kernels.planes import Planes
 from aleator.models.kernels.recurrent_parts import PartNorm
 from aleator.models.layers.linear import Linear

@@ -35,6 +35,7 @@ from aleator.models.kernels import (
     routing,
     works,
 )  # fmt: skip
+from aleator.models.kernels.operand import Operand
 from aleator.models.kernels.own_steps import OwnSteps
 from aleator.models.kernels.planes import Planes, planes, stack
 from aleator.models.kernels.recurrent_parts import PartNorm
@@ -138,7 +139,7 @@ def test_launches_of_few(launched: list[str]) -> None:
         x, first = of(n, 512), PartNorm(512, of(512), 1e-5)
         taking = PartNorm(512, takes=of(n, 520)[:, :512])
         steps = first, taking, PartNorm(512, of(512), 1e-5, **sums)
-        second = fused.Operand(x, None, steps)
+        second = Operand(x, None, steps)
         pair = [matrix("Q4_K", 40, 512), matrix("F32", 8, 512)]
         made = fused.product_of_few(pair, x, None, "silu", True, parts=steps, second=second)
         *route, work = routing.routing(made[:, 20:], ExpertsConfig(8, 2, 512, (True,)))
@@ -151,8 +152,8 @@ def test_launches_of_few(launched: list[str]) -> None:
     )
     _, work = recurrent_parts.convolving(of(3, 90), of(90, 4), None, of(6, 90, 3), RUNS, True)
     for second in (
-        fused.Operand(of(3, 96)),
-        fused.Operand(of(3, 96), norms.RowNorm("rms", of(96), None, 1e-5)),
+        Operand(of(3, 96)),
+        Operand(of(3, 96), norms.RowNorm("rms", of(96), None, 1e-5)),
     ):
         two = [matrix("Q8_0", 40, 64), matrix("BF16", 30, 96)]
         fused.product_of_few(two, of(3, 70)[:, :64], second=second, beside=work)
@@ -330,7 +331,7 @@ def test_launches_of_states(launched: list[str]) -> None:
         both = fused.product_of_few(
             [matrix("Q8_0", n_in + 32, 96)], of(9, 192)[:, :96], parts=[taken]
         )
-        operand = fused.Operand(both[:, :n_in], norms.RowNorm("rms", of(n_in), None, 1e-5))
+        operand = Operand(both[:, :n_in], norms.RowNorm("rms", of(n_in), None, 1e-5))
         step = OwnSteps(matrix(kind, 96, n_in, True), operand, of(9, 192)[:, :96], taken)
         rest = both[:, n_in : n_in + 16], both[:, n_in + 16 :], of(96), of(9, 192)[:, 96:]
         scan(taken.y, step, of(96, 16), *rest, of(6, 96, 16), runs)

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from aleator.models.kernels import floats, fused, norms, recurrent_parts
-from aleator.models.kernels.fused import Operand, product_of_few
+from aleator.models.kernels.fused import product_of_few
 from aleator.models.kernels.norms import RowNorm
+from aleator.models.kernels.operand import Operand
 from aleator.models.kernels.own_steps import OwnSteps
 from aleator.models.kernels.planes import FLOATS, Planes, joined, planes
 from aleator.models.kernels.product import product

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -10,13 +10,11 @@ import triton.language as tl
 
 from aleator.models.kernels.floats import Constants
 from aleator.models.kernels.norms import moments
+from aleator.models.kernels.operand import Operand
 from aleator.models.kernels.planes import Planes
 from aleator.models.kernels.product import FEW, forms_of, has_dp4a, planes_of, row_words
 from aleator.models.kernels.ready import rows_ready, tile_sums
 from aleator.models.kernels.recurrent_parts import Convolution, keep_latest
-
-if TYPE_CHECKING:
-    from aleator.models.kernels.fused import Operand
 
 _MOST = tl.constexpr(FEW)
 _RUNS = tl.constexpr(8)  # of a tile of a matrix in blocks: more would not fit into registers
