@@ -22,7 +22,7 @@ from aleator.core.json_text import loads
 from aleator.core.parameter import check_unicode
 from aleator.grammar import bounds
 from aleator.grammar.bounds import TOO_MUCH
-from aleator.grammar.schema_checks import check_schema, places
+from aleator.grammar.schema_checks import check_levels, check_schema, places
 from aleator.grammar.spelling import Spelling, once_each, spelling
 
 FULL = "too many states"
@@ -102,12 +102,13 @@ def schema_text(schema: Any) -> str:
 
 def schema_grammar(text: str) -> str:
     """Check a schema given as text and return it in llguidance's form; errors name keyword and place."""
+    schema = loads(text)
+    check_levels(schema)
     try:
         grammar: str = load().LLMatcher.grammar_from_json_schema(text, defaults=JSON_STYLE)
     except ValueError as error:
         raise GrammarError(f"the JSON schema is not supported: {plain(str(error))}") from None
     message = _complaint(grammar)
-    schema = loads(text)
     if message is None:
         check_schema(schema)
         return grammar
