@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,8 +12,15 @@ import aleator
 from aleator import samplers as S
 from aleator.core.errors import GrammarError
 from aleator.grammar import bounds
-from aleator.grammar.llguidance import FALLBACK, INTERNAL, KINDS, plain
-from aleator.grammar.schema_checks import check_schema
+from aleator.grammar.llguidance import (
+    FALLBACK,
+    INTERNAL,
+    KINDS,
+    plain,
+    schema_grammar,
+    schema_text,
+)
+from aleator.grammar.schema_checks import check_levels, check_schema
 
 SELF = {"$ref": "#"}
 NULL = {"type": "null"}
@@ -141,6 +149,48 @@ def test_multiples_within_the_bound(number: float) -> None:
 )
 def test_only_multiples_count(schema: Any) -> None:
     check_schema(schema)
+
+
+LINKS: list[Callable[[dict[str, str]], Any]] = [
+    lambda ref: ref,
+    lambda ref: {"allOf": [ref]},
+    lambda ref: {"properties": {"$defs": ref, "enum": ref}},
+]
+
+
+@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("name", ["#/$defs/a{}", "https://x.example/y#/$defs/a{}", "#a{}", "a{}"])
+def test_chains_of_references_are_bounded(link: Callable[[dict[str, str]], Any], name: str) -> None:
+    """A long one ended the process by a signal, in llguidance."""
+
+    def chain(n: int, last: str) -> dict[str, Any]:
+        made: dict[str, Any] = {
+            f"a{i}": dict(link({"$ref": name.format(i + 1)}) if i < n else {"$ref": last})
+            for i in range(n + 1)
+        }
+        for i, each in enumerate(made.values()):
+            each |= {"$anchor": f"a{i}"} if name == "#a{}" else {}
+            each |= {"$id": f"a{i}"} if name == "a{}" else {}
+        return {"$id": "https://x.example/y", "$ref": name.format(0), "$defs": made | {"z": {}}}
+
+    schema_grammar(schema_text(chain(20, "https://x.example/y#/$defs/z")))
+    with pytest.raises(
+        GrammarError, match=r"up to \d+ levels by its references.* and 512 are the most"
+    ):
+        schema_grammar(schema_text(chain(3000, "https://x.example/y#/$defs/z")))
+
+
+def test_parts_that_lead_to_one_another_count_once() -> None:
+    parts = {
+        f"a{i}": {"properties": {f"x{j}": {"$ref": f"#/$defs/a{i // 9 * 9 + j}"} for j in range(9)}}
+        for i in range(900)
+    }
+    either = [{"$ref": f"#/$defs/a{i}"} for i in range(0, 900, 9)]
+    check_levels({"anyOf": either, "$defs": parts})
+    for i in range(0, 891, 9):
+        parts[f"a{i}"]["properties"]["next"] = {"$ref": f"#/$defs/a{i + 9}"}
+    with pytest.raises(GrammarError, match="levels"):
+        check_levels({"anyOf": either, "$defs": parts})
 
 
 def test_digits_of_multiples_are_bounded() -> None:

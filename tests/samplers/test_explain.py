@@ -389,6 +389,9 @@ def test_sparkline() -> None:
     assert sparkline([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
     assert sparkline([3.0, 3.0]) == "▁▁"
     assert sparkline([0.0] * 100 + [1.0] * 100, 4) == "▁▁██"
+    assert (
+        sparkline([1e16, 1.0, -1e16, 0.0, 0.0, 0.0], 2) == "█▁"
+    )  # sums are not rounded on the way
 
 
 def test_a_picture_without_matplotlib(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

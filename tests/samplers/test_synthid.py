@@ -258,6 +258,16 @@ def test_the_bound_of_the_weighted_mean_is_the_least_over_all_tilts() -> None:
         assert layer.log_bound(score, weights) == pytest.approx(min(0.0, *bounds), abs=1e-5)
 
 
+def test_the_bound_is_the_same_in_any_order_of_layers() -> None:
+    """Sums of floats are exact before they are rounded, as `sum` is not, and rounds by Python's version."""
+    h = np.random.default_rng(5).integers(0, 2**64, 40, dtype=np.uint64)
+    layer, weights = synthid._Layer(h), np.linspace(10.0, 1.0, 30) / 5.5
+    rng = np.random.default_rng(6)
+    bounds = {layer.log_bound(700.0, rng.permutation(weights)).hex() for _ in range(20)}
+    assert len(bounds) == 1
+    assert layer.log_bound(700.0, weights) < 0
+
+
 def test_what_is_found_is_as_recorded() -> None:
     tokens = np.random.default_rng(15).integers(0, 50, 120).tolist()
     found = detect_synthid(tokens, KEY, ngram=2)

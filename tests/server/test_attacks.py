@@ -116,6 +116,22 @@ def test_what_is_no_json_object_is_refused(live: Live, body: bytes) -> None:
     assert json.loads(answer)["error"]["message"]
 
 
+@pytest.mark.parametrize("levels", [126, 9_000])
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"items": ', "}")])
+def test_what_is_nested_deeply_is_refused_by_name(
+    live: Live, opening: str, closing: str, levels: int
+) -> None:
+    """Python's own bound differs between versions."""
+    for path, body in ENDPOINTS.items():
+        for field in sorted({*body, "tools", "response_format", "json_schema", "metadata", "stop"}):
+            other = json.dumps({name: value for name, value in body.items() if name != field})
+            deep = f'{{"{field}": {opening * levels}1{closing * levels}, {other[1:]}'
+            status, _, answer = live.ask("POST", path, deep.replace(", }", "}").encode())
+            assert status < 500 or status == 501, (path, field, answer)
+            if levels == 9_000 and status != 501:
+                assert f"'{field}' is nested more" in answer.decode(), (path, status, answer)
+
+
 @pytest.mark.parametrize("opening", ["[", '{"a":', '[{"a":'])
 def test_deep_json_is_refused_at_once(live: Live, opening: str) -> None:
     began = time.monotonic()

@@ -12,6 +12,7 @@ import pytest
 from make_site import on_the_site
 
 from aleator.core.errors import ParameterError
+from aleator.core.json_text import MOST_LEVELS
 from aleator.engine.prompts import GENERATION, SAMPLING
 from aleator.server import fields
 from aleator.server.accepted import ACCEPTED
@@ -129,12 +130,22 @@ def test_what_is_no_json(data: bytes, says: str) -> None:
     assert caught.value.status == 400
 
 
-def test_depth() -> None:
-    deep: Any = 1
-    for _ in range(200):
-        deep = [deep]
-    with pytest.raises(ParameterError, match="levels deep"):
-        TABLE.read({"prompt": "a", "metadata": deep})
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"[": ', "}")])
+def test_depth(opening: str, closing: str) -> None:
+    def body(levels: int) -> bytes:
+        value = f"{opening * levels}1{closing * levels}"
+        return f'{{"prompt": {{"{{[": "]"}}, "meta\\"data": {value}}}'.encode()
+
+    parsed(body(MOST_LEVELS - 1))
+    for levels in (MOST_LEVELS, 300, 9_000):
+        with pytest.raises(
+            ApiError, match=r"'metadata' is nested more than 128 levels deep"
+        ) as caught:
+            parsed(body(levels))
+        assert (caught.value.status, caught.value.param) == (400, "metadata")
+
+
+def test_a_body_is_an_object() -> None:
     with pytest.raises(ApiError, match="object"):
         TABLE.read([1])
 

@@ -127,6 +127,10 @@ def test_what_can_be_compiled_passes_and_what_is_wrong_is_told(trials: Trials) -
     with pytest.raises(GrammarError, match="regular expression"):
         trials.run("regex", {"option": "regex", "value": "("})
     trials.run("regex", {"option": "regex", "value": "[a-z]+"})
+    rules = "\n".join(f'a{i}: a{i + 1} "y"' for i in range(20_000))
+    deep = f'%llguidance {{}}\nstart: a0\n{rules}\na20000: "x"'
+    with pytest.raises(ParameterError, match="grammar ends the process that tries it"):
+        trials.run("grammar", {"option": "grammar", "value": deep})
 
 
 def test_what_all_grammars_share_is_made_ahead(

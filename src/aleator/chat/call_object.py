@@ -8,6 +8,7 @@ from typing import Literal
 
 from aleator.chat.message import Delta, Function
 from aleator.chat.reply import Calls, Deltas, Malformed, Part, Schema, TextReader, collected
+from aleator.core.json_text import loads
 
 _ARGUMENTS = ("arguments", "parameters")
 
@@ -92,8 +93,8 @@ def _value(reader: TextReader, calls: Calls) -> Deltas:
     if (yield from reader.peek()) == '"':
         said = yield from reader.read_string()
         try:
-            json.loads(said)
-        except (ValueError, RecursionError):
+            loads(said)
+        except ValueError:
             raise Malformed from None
         yield calls.arguments(said)
         return

@@ -12,6 +12,7 @@ from aleator.chat.generation import ChatGeneration
 from aleator.chat.message import Message, checked_messages, checked_tools, chosen_tools
 from aleator.core.errors import ContextFull, FileFormatError, ParameterError, Uncopyable
 from aleator.core.integers import exact
+from aleator.core.json_text import loads
 from aleator.core.parameter import check_replaceable
 from aleator.core.seeds import fresh_seed
 from aleator.generate.generation import reader_of
@@ -367,7 +368,7 @@ class Conversation(Uncopyable):
     def load(cls, model: ChatModel, path: str | os.PathLike[str], **options: Any) -> Conversation:
         """Restore the conversation in a file; arguments and errors are those of :meth:`from_json`."""
         try:
-            data = json.loads(Path(path).read_text("utf-8"))
+            data = loads(Path(path).read_text("utf-8"))
         except ValueError as error:
             raise FileFormatError(path, f"not JSON: {error}") from None
         return cls.from_json(model, data, source=path, **options)

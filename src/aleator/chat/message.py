@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from aleator.core.errors import ParameterError
+from aleator.core.json_text import loads
 from aleator.core.records import dataclass
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -235,8 +235,8 @@ def call_arguments(
     """The arguments of a call, an object or its JSON text; ``wrong`` makes the error of another value."""
     if isinstance(value, str):
         try:
-            value = json.loads(value or "{}")
-        except (ValueError, RecursionError) as error:
+            value = loads(value or "{}")
+        except ValueError as error:
             raise wrong(where, value, f"not JSON: {error}") from None
     if not isinstance(value, Mapping):
         raise wrong(where, value, "give an object, or its JSON text")

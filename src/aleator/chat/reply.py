@@ -5,13 +5,13 @@ Readers are generators, which yield None to wait for more of the text.
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, ClassVar, TypeVar
 
 from aleator.chat.message import Delta, Function, Kind, Message, ToolCall
+from aleator.core.json_text import loads
 from aleator.core.records import dataclass
 from aleator.generate.completion import open_length
 
@@ -157,7 +157,7 @@ class TextReader:
             raise Malformed
         raw, _ = yield from collected(self.read_value())
         try:
-            said = json.loads(raw)
+            said = loads(raw)
         except ValueError:
             raise Malformed from None
         return str(said)

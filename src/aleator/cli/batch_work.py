@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import queue
 import sys
 import threading
@@ -14,6 +13,7 @@ from typing import Any
 from aleator.cli import batch_bodies
 from aleator.cli.terminal import hint, note
 from aleator.core import errors
+from aleator.core.json_text import loads
 from aleator.core.records import dataclass
 from aleator.engine import Engine
 from aleator.generate.generation import Generation
@@ -44,7 +44,7 @@ def read_lines(data: bytes) -> Iterator[Line]:
 
     A name that occurs twice is an error of the second line.
     """
-    numbered = [(n, _read(raw)) for n, raw in enumerate(data.splitlines(), 1) if raw.strip()]
+    numbered = [(n, _line(raw)) for n, raw in enumerate(data.splitlines(), 1) if raw.strip()]
     given = {line.name for _, line in numbered}
     seen: set[str] = set()
     for number, line in numbered:
@@ -60,17 +60,10 @@ def read_lines(data: bytes) -> Iterator[Line]:
         yield replace(line, name=name)
 
 
-def _read(raw: bytes) -> Line:
-    try:
-        return _line(raw)
-    except RecursionError:
-        return Line("", "", {}, "nested too deeply")
-
-
 def _line(raw: bytes) -> Line:
     """A request; its name is "" where none is given."""
     try:
-        value = json.loads(raw)
+        value = loads(raw)
     except ValueError as error:
         return Line("", "", {}, f"not JSON: {error}")
     if isinstance(value, str):

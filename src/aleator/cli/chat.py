@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import sys
 from contextlib import suppress
 from dataclasses import replace
@@ -19,6 +18,7 @@ from aleator.cli.declared import add_declared
 from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments
 from aleator.cli.terminal import ProgressBar, complain, hint, note, on_interrupt, write
 from aleator.core.errors import AleatorError, ContextFull, ParameterError
+from aleator.core.json_text import loads
 from aleator.generate.session_file import SessionFile
 from aleator.language_model import LanguageModel
 
@@ -150,7 +150,7 @@ def variables(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        made = json.loads(text)
+        made = loads(text)
     except ValueError as error:
         raise ParameterError(
             "chat_template_kwargs", f"--chat-template-kwargs: not JSON: {error}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ from aleator.cli.options import MODEL_OPTIONS, add_model_options, file_text, mod
 from aleator.cli.terminal import ProgressBar, complain, note, write
 from aleator.core.contract import NUMERICS_VERSION
 from aleator.core.errors import FileFormatError, ParameterError
+from aleator.core.json_text import loads
 from aleator.engine.replay import KEY, Record, differences, hash_of_text, hash_of_tokens, make_again
 from aleator.engine.verify import MOST_WRONG, verify
 from aleator.generate.options import LOADED, WHERE
@@ -126,11 +126,11 @@ def read_records(path: str) -> list[object]:
 
     def values() -> Iterator[Any]:
         try:
-            yield json.loads(text)
+            yield loads(text)
         except ValueError:
             for line in text.splitlines():
                 if line.strip():
-                    yield json.loads(line)
+                    yield loads(line)
 
     found: list[object] = []
     try:
@@ -142,7 +142,7 @@ def read_records(path: str) -> list[object]:
                 found += inner
             else:
                 found.append(value)
-    except (ValueError, RecursionError):
+    except ValueError:
         raise FileFormatError(path, "this is neither JSON nor JSON lines") from None
     if not found:
         raise FileFormatError(path, "there is no record in it")
@@ -184,7 +184,7 @@ def read_prompt(path: str, model: LanguageModel, record: Record) -> tuple[int, .
     """The tokens of a prompt in a file: text, or a JSON list of ids."""
     text = file_text(path)
     try:
-        ids = json.loads(text)
+        ids = loads(text)
     except ValueError:
         ids = None
     if isinstance(ids, list) and ids and all(type(each) is int for each in ids):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 
 from aleator.cli.arguments import Parser
@@ -11,6 +10,7 @@ from aleator.cli.declared import add_declared, given
 from aleator.cli.options import add_model, read_file, weights_named
 from aleator.cli.terminal import write, write_json
 from aleator.core.errors import ParameterError
+from aleator.core.json_text import loads
 from aleator.language_model import load_vocabulary
 from aleator.samplers.dist import DRAW
 from aleator.samplers.synthid import SynthIDTest, detector
@@ -78,8 +78,8 @@ def tokens(text: str, arguments: argparse.Namespace) -> list[int]:
 def token_ids(text: str) -> list[int]:
     """Token ids from a JSON list."""
     try:
-        made = json.loads(text)
-    except (ValueError, RecursionError):
+        made = loads(text)
+    except ValueError:
         made = None
     if not isinstance(made, list) or not all(type(each) is int for each in made):
         raise ParameterError(

@@ -7,7 +7,6 @@ lengths nor the beginnings, so expressions that it has accepted are parsed again
 from __future__ import annotations
 
 import codecs
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from aleator.core.errors import ParameterError
+from aleator.core.json_text import loads
 from aleator.core.parameter import check_unicode
 from aleator.core.records import dataclass
 
@@ -271,8 +271,8 @@ def banned_expressions(value: Any) -> Expressions:
 
 def _with_probability(given: Any) -> tuple[str, float]:
     if isinstance(given, str) and given.startswith('{"'):
-        with suppress(ValueError, RecursionError):  # it is not JSON but an expression
-            given = json.loads(given)
+        with suppress(ValueError):  # it is not JSON but an expression
+            given = loads(given)
     if isinstance(given, Mapping) and given.keys() <= {"regex", "probability"}:
         given = given.get("regex"), given.get("probability", 1.0)
     source, probability = (

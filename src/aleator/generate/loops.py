@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -10,6 +9,7 @@ from typing import Any
 
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
+from aleator.core.json_text import loads
 from aleator.samplers import SamplerChain
 from aleator.samplers.temperature import Temperature
 
@@ -34,8 +34,8 @@ def loop_limits(value: Any) -> Limits:
     given: Any = value
     if isinstance(value, str):
         try:
-            given = json.loads(value if value[:1] in ("{", "[") else f"[{value}]")
-        except (ValueError, RecursionError):
+            given = loads(value if value[:1] in ("{", "[") else f"[{value}]")
+        except ValueError:
             given = None
     if isinstance(given, Mapping):
         usual = {**USUAL, "temperature": None, "for": STRETCH} if "temperature" in given else USUAL

@@ -18,10 +18,11 @@ import numpy as np
 from aleator.core import host
 from aleator.core.arrays import Int32s
 from aleator.core.errors import ConstraintError, GrammarError
+from aleator.core.json_text import loads
 from aleator.core.parameter import check_unicode
 from aleator.grammar import bounds
 from aleator.grammar.bounds import TOO_MUCH
-from aleator.grammar.schema_checks import check_schema, places
+from aleator.grammar.schema_checks import check_levels, check_schema, places
 from aleator.grammar.spelling import Spelling, once_each, spelling
 
 FULL = "too many states"
@@ -82,7 +83,7 @@ def schema_text(schema: Any) -> str:
     """Return a JSON schema as text; GrammarError, with the place, if it is not JSON or cannot become JSON."""
     if isinstance(schema, str):
         try:
-            schema = json.loads(schema, parse_constant=_no_constant)
+            schema = loads(schema, parse_constant=_no_constant)
         except ValueError as error:
             line, column = getattr(error, "lineno", 0), getattr(error, "colno", 0)
             what = getattr(error, "msg", str(error))
@@ -101,18 +102,19 @@ def schema_text(schema: Any) -> str:
 
 def schema_grammar(text: str) -> str:
     """Check a schema given as text and return it in llguidance's form; errors name keyword and place."""
+    schema = loads(text)
+    check_levels(schema)
     try:
         grammar: str = load().LLMatcher.grammar_from_json_schema(text, defaults=JSON_STYLE)
     except ValueError as error:
         raise GrammarError(f"the JSON schema is not supported: {plain(str(error))}") from None
     message = _complaint(grammar)
-    schema = json.loads(text)
     if message is None:
         check_schema(schema)
         return grammar
     names = re.search(r"Unimplemented keys: (\[.*\])", message)
     if names:
-        found = [f"{name} (at {next(places(schema, name), '#')})" for name in json.loads(names[1])]
+        found = [f"{name} (at {next(places(schema, name), '#')})" for name in loads(names[1])]
         one = len(found) == 1
         raise GrammarError(
             f"the JSON schema uses {', '.join(found)}, which {'is' if one else 'are'} not supported: leave "

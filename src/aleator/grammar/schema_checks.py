@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from math import lcm
 from typing import Any
@@ -13,6 +14,9 @@ from aleator.grammar.bounds import ELEMENTS, MULTIPLE
 
 DATA = ("const", "enum", "default", "examples")
 """Keywords whose values are not schemas."""
+MOST_LEVELS = 512
+"""Most levels of a schema, its references followed; llguidance's code calls itself for each, and from about
+1,600 on it ends the process (8 MiB of stack)."""
 
 
 def check_schema(schema: Any) -> None:
@@ -42,6 +46,69 @@ def _objects(schema: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
             yield from _objects(each, f"{path}/{index}")
 
 
+def check_levels(schema: Any) -> None:
+    """Refuse a schema that is nested too deeply where its references are followed, each part once."""
+    own = schema.get("$id") if isinstance(schema, dict) else None
+    references, known = References(schema), True
+    parts, total = {id(schema): schema}, 0
+    weights, leads = dict[int, int](), dict[int, list[int]]()
+    for part in (order := [id(schema)]):
+        leads[part] = []
+        left = [(parts[part], 1)]
+        for node, level in left:
+            weights[part] = level
+            if isinstance(node, dict | list):
+                within = node.values() if isinstance(node, dict) else node
+                left += [(each, level + 1) for each in within if isinstance(each, dict | list)]
+            if not isinstance(node, dict):
+                continue
+            known &= node is schema or "$id" not in node
+            ref = node.get("$ref")
+            if isinstance(ref, str):
+                ref = ref.removeprefix(own) if isinstance(own, str) and own else ref
+                known &= ref == "#" or ref.startswith("#/")
+                to = references.found(ref)
+                leads[part].append(id(to))
+                if id(to) not in parts:
+                    parts[id(to)] = to
+                    order.append(id(to))
+        total = total or len(left)
+    levels = _most_levels(weights, leads) if known else total
+    if levels > MOST_LEVELS:
+        how = "" if known else ', some by "$id" or "$anchor"'
+        raise GrammarError(
+            f"the JSON schema leads through up to {levels} levels by its references{how}, and {MOST_LEVELS} "
+            "are the most: let fewer definitions lead to one another, and write references as #/$defs/NAME"
+        )
+
+
+def _most_levels(weights: Mapping[int, int], leads: Mapping[int, Sequence[int]]) -> int:
+    """The most levels on any way through parts; those that lead to one another all count together."""
+    seen, done, into = set[int](), dict[int, None](), defaultdict[int, list[int]](list)
+    left = list(leads)
+    while left:  # parts in the order in which they are finished
+        part = left[-1]
+        if part in seen:
+            done[left.pop()] = None
+            continue
+        seen.add(part)
+        for each in leads[part]:
+            into[each].append(part)
+            left += [each] if each not in seen else []
+    most = dict[int, int]()
+    for part in reversed(done):
+        if part not in most:
+            group, before = {part: None}, 0
+            for one in (left := [part]):
+                for each in into[one]:
+                    before = max(before, most.get(each, 0))
+                    if each not in most and each not in group:
+                        group[each] = None
+                        left.append(each)
+            most.update(dict.fromkeys(group, before + sum(weights[each] for each in group)))
+    return max(most.values())
+
+
 class References:
     """The references of a schema to its own parts."""
 
@@ -53,11 +120,12 @@ class References:
         for _, node in _objects(schema, "#"):
             ref = node.get("$ref")
             if isinstance(ref, str) and (ref == "#" or ref.startswith("#/")):
-                found = self._found(ref)
+                found = self.found(ref)
                 if found is not None:
                     self.targets[ref] = found
 
-    def _found(self, ref: str) -> Any:
+    def found(self, ref: str) -> Any:
+        """The part at a JSON pointer; None if there is none."""
         node = self._schema
         for name in ref.split("/")[1:]:
             name = unquote(name).replace("~1", "/").replace("~0", "~")

@@ -6,6 +6,8 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 
+from aleator.core.json_text import loads
+
 HEADER = b"x-aleator-conversation"
 """Header in which a client can say which requests belong together."""
 TEXT, TOKENS = 256, 64
@@ -22,8 +24,8 @@ def conversation_of(headers: Iterable[tuple[bytes, bytes]], body: bytes) -> str:
     if said is not None:
         return hashlib.sha256(said).hexdigest()
     try:
-        request = json.loads(body)
-    except (ValueError, RecursionError):
+        request = loads(body)
+    except ValueError:
         return ""
     beginning = _beginning(request) if isinstance(request, dict) else None
     if beginning is None:

@@ -21,6 +21,7 @@ import numpy as np
 
 import aleator
 from aleator.core.errors import AleatorError, ParameterError
+from aleator.core.json_text import loads
 from aleator.engine.options import EngineOptions
 from aleator.engine.prompts import GENERATION, SAMPLING, check_without_model
 from aleator.engine.replay import Record
@@ -209,7 +210,7 @@ class Generator:
             if prompt is not None:
                 text = prompt if isinstance(prompt, str) else [int(token) for token in prompt]
                 return self._engine.submit(text, **options)
-            said = json.loads(messages) if isinstance(messages, str) else _plain(messages)
+            said = loads(messages) if isinstance(messages, str) else _plain(messages)
             return self.model.chat(said, engine=self._engine, **options).generation
         except KeyError as error:
             wrong = f"a row has no column {error}: name its key with key=, or give None"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from aleator.core.errors import FileFormatError, ParameterError
+from aleator.core.json_text import loads
 
 
 class LineFile(ABC):
@@ -93,7 +94,7 @@ class RowFile(LineFile):
 
     def _take(self, number: int, line: bytes) -> None:
         try:
-            self.done.add(str(json.loads(line)[self._key]))
+            self.done.add(str(loads(line)[self._key]))
         except (ValueError, KeyError, TypeError) as error:
             raise FileFormatError(
                 self._path,
@@ -175,9 +176,9 @@ class ResultFile(LineFile):
 def _result(line: bytes) -> tuple[str, int] | None:
     """The name and status of the result in a line; None if it holds something else."""
     try:
-        result = json.loads(line)
+        result = loads(line)
         name, status = result["custom_id"], result["response"]["status_code"]
         is_row = result["id"] == f"batch-{name}"
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         return None
     return (name, status) if is_row and isinstance(name, str) and isinstance(status, int) else None

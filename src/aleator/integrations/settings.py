@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 
 from aleator.core.errors import ParameterError
+from aleator.core.json_text import loads
 from aleator.samplers import SamplingParams
 from aleator.samplers.params import in_range
 
@@ -39,7 +39,7 @@ def read_settings(given: object, name: str, where: str) -> Mapping[str, object]:
     """Read a request's sampling parameters, a mapping or JSON; ParameterError for ``name`` says ``where``."""
     if isinstance(given, str):
         try:
-            given = json.loads(given)
+            given = loads(given)
         except ValueError as error:
             raise ParameterError(name, f"{where} is not JSON: {error}") from None
     if not isinstance(given, Mapping):

@@ -20,6 +20,7 @@ from aleator.core import host
 from aleator.core.arithmetic import FIRST_VERSION
 from aleator.core.arrays import Bytes
 from aleator.core.digests import new_digest
+from aleator.core.json_text import loads
 from aleator.core.records import dataclass
 
 BLOCK = 4 << 20
@@ -94,8 +95,8 @@ def _store() -> Path:
 def _read() -> dict[str, str]:
     """The remembered fingerprints; none if the file is missing or malformed."""
     try:
-        known = json.loads(_store().read_bytes())
-    except (OSError, ValueError, RecursionError):
+        known = loads(_store().read_bytes())
+    except (OSError, ValueError):
         return {}
     pairs = known.items() if isinstance(known, dict) else ()
     return {k: v for k, v in pairs if isinstance(v, str) and len(v) == 2 * _SIZE}

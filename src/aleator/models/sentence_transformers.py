@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path, PurePosixPath
 
 from aleator.core.errors import FileFormatError
+from aleator.core.json_text import loads
 from aleator.models.files.fields import MAX_LENGTH, Fields, read_json
 
 MODULES = "modules.json"
@@ -30,10 +30,10 @@ def pooling_of_directory(directory: Path) -> str:
     try:
         if path.stat().st_size > _MOST:
             raise ValueError
-        modules = json.loads(path.read_text("utf-8"))
+        modules = loads(path.read_text("utf-8"))
         paths = [str(m["path"]) for m in modules if str(m["type"]).endswith("Pooling")]
         kinds = [str(m["type"]).rpartition(".")[2] for m in modules]
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError):
         raise FileFormatError(path, "must be a list of modules with type and path") from None
     if not set(kinds) <= {"Transformer", "Pooling", "Normalize"}:
         return "other"

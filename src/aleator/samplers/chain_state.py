@@ -15,6 +15,7 @@ import numpy as np
 
 from aleator.core.digests import new_digest
 from aleator.core.errors import ParameterError, StateError
+from aleator.core.json_text import loads
 from aleator.core.records import dataclass
 from aleator.samplers.base import Place, Sampler
 
@@ -100,7 +101,7 @@ def unpack(data: object) -> tuple[Configuration, int, bytes]:
     if end > len(body):
         raise _unsound("its header is longer than all of it")
     try:
-        fields = json.loads(body[4:end])
+        fields = loads(body[4:end])
         configuration = Configuration(
             _checked(fields["numerics"], str),
             _checked(fields["completion"], int),
@@ -109,7 +110,7 @@ def unpack(data: object) -> tuple[Configuration, int, bytes]:
             ),
         )
         text_start = _checked(fields["text_start"], int)
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         raise _unsound("its header is not what it should be") from None
     return configuration, text_start, body[end:]
 

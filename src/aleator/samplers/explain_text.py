@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from bisect import bisect_right
 from collections import Counter
@@ -112,7 +113,7 @@ def summary(steps: Sequence[Explained]) -> str:
     """A generation: entropy, mass cut and state over the steps, as curves."""
     rows: list[tuple[str, ...]] = [("", "first", "mean", "last", "over the steps")]
     for name, values in curves(steps).items():
-        mean = sum(values) / len(values)
+        mean = math.fsum(values) / len(values)
         shown = (f"{v:.4g}" for v in (values[0], mean, values[-1]))
         rows.append((name, *shown, sparkline(values)))
     return "\n".join(aligned(rows, left=(0, 4)))
@@ -173,7 +174,7 @@ def sparkline(values: Sequence[float], width: int = 50) -> str:
     """Values drawn between their minimum and maximum; neighbours are averaged if there are too many."""
     n = min(len(values), width)
     bounds = [len(values) * i // n for i in range(n + 1)]
-    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(bounds)]
+    means = [math.fsum(values[a:b]) / (b - a) for a, b in pairwise(bounds)]
     low, high = min(means), max(means)
     if high - low <= 1e-12 * max(abs(low), abs(high), 1e-300):
         return LEVELS[0] * n

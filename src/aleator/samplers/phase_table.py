@@ -7,12 +7,12 @@ each phase's name with its own pairs, including its marks ``begin`` and ``end``;
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from aleator.core.errors import ParameterError
 from aleator.core.integers import MAX_TOKEN, exact
+from aleator.core.json_text import loads
 from aleator.core.parameter import Parameter, check_unicode, nearest
 from aleator.samplers.presets import check_preset
 
@@ -222,8 +222,8 @@ def read_words(words: Sequence[str], known: Mapping[str, Parameter]) -> dict[str
     for word in words:
         if word.lstrip().startswith("{"):
             try:
-                made.update(json.loads(word))
-            except (ValueError, RecursionError) as error:
+                made.update(loads(word))
+            except ValueError as error:
                 raise _wrong(f"{word!r:.60} is not JSON: {error}") from None
             continue
         place, given, value = word.partition("=")

@@ -203,13 +203,13 @@ class _Layer:
 
     def log_bound(self, score: float, weights: NDArray[np.float64]) -> float:
         """The least of ln E[exp(t * X)] - t * score over t."""
-        x = score - self.least * float(weights.sum())
+        x = score - self.least * math.fsum(weights)
 
         def slope(t: float) -> float:
-            return sum(float(w * (self.tilted(t * w) @ self.above)) for w in weights) - x
+            return math.fsum(w * (self.tilted(t * w) @ self.above) for w in weights) - x
 
         t = _root(slope)
-        return min(0.0, sum(self.log_moment(t * float(w)) for w in weights) - t * x)
+        return min(0.0, math.fsum(self.log_moment(t * float(w)) for w in weights) - t * x)
 
 
 def _root(rises: Callable[[float], float]) -> float:

@@ -15,7 +15,6 @@ Test      sum of -ln(1 - u) over the text's distinct n-grams, each at its first 
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Sequence
@@ -28,6 +27,7 @@ from numpy.typing import NDArray
 from aleator.core.contract import Purpose
 from aleator.core.errors import ParameterError
 from aleator.core.integers import MAX_TOKEN
+from aleator.core.json_text import loads
 from aleator.core.parameter import Parameter
 from aleator.core.philox import stream, uniform64
 from aleator.core.records import dataclass
@@ -266,8 +266,8 @@ def log_erlang_tail(m: int, x: float) -> float:
 def _numbers(secret: bytes, where: str) -> tuple[int, ...]:
     """SynthID's keys.  Random bytes that happen to begin like a list are an ordinary secret."""
     try:
-        given = json.loads(secret) if secret.lstrip()[:1] == b"[" else None
-    except (ValueError, RecursionError):
+        given = loads(secret) if secret.lstrip()[:1] == b"[" else None
+    except ValueError:
         given = None if secret.translate(None, b"0123456789[],.-+eE \t\r\n") else []
     if given is None:
         made = _digest(secret, b"aleator synthid", 2 * DERIVED_NUMBERS)

@@ -15,6 +15,7 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from aleator.core.json_text import NestingError, loads
 from aleator.server.errors import ApiError
 
 P = ParamSpec("P")
@@ -206,9 +207,9 @@ def parsed(data: bytes) -> Any:
         raise ApiError(400, f"{word} is not JSON", code="invalid_json")
 
     try:
-        return json.loads(data.decode(encoding), object_pairs_hook=once, parse_constant=constant)
-    except RecursionError:
-        why = "the body is nested too deeply"
+        return loads(data.decode(encoding), object_pairs_hook=once, parse_constant=constant)
+    except NestingError as error:
+        raise ApiError(400, str(error), error.field or None, "invalid_json") from None
     except UnicodeDecodeError as error:
         why = f"the body is not UTF-8: byte {data[error.start]:#04x} at {error.start}"
     except json.JSONDecodeError as error:

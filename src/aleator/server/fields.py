@@ -29,8 +29,6 @@ from aleator.server.errors import ApiError, api_error
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-DEEPEST = 128
-"""Most levels of nesting in a body."""
 MOST_FIELDS = 512
 """Most fields of a body, more than exist."""
 MOST_TOP = 1000
@@ -167,7 +165,7 @@ class Fields:
             raise ApiError(400, "the body is not a JSON object")
         if len(body) > MOST_FIELDS:
             raise ApiError(400, f"the body has {len(body)} fields: give at most {MOST_FIELDS}")
-        check_depth(body)
+        check_texts(body)
         defaults = {name: each.default for name, each in self.own.items() if not each.option}
         made = Body(defaults, lenient=lenient)
         for word, value in body.items():
@@ -257,11 +255,11 @@ def token_id(key: str) -> int | str:
     return int(key) if _ID.fullmatch(key) else key
 
 
-def check_depth(body: Mapping[str, Any]) -> None:
-    """Check that fields are not nested too deeply, and that texts can be encoded as UTF-8."""
+def check_texts(body: Mapping[str, Any]) -> None:
+    """Check that texts can be encoded as UTF-8."""
     for name, value in body.items():
         level = [value, name]
-        for _ in range(DEEPEST):
+        while level:
             within: list[object] = []
             for each in level:
                 if isinstance(each, str):
@@ -272,12 +270,6 @@ def check_depth(body: Mapping[str, Any]) -> None:
                 elif isinstance(each, list):
                     within += [x for x in each if isinstance(x, str | list | dict)]
             level = within
-            if not level:
-                break
-        else:
-            raise ParameterError(
-                name, f"{name!r:.80} is nested more than {DEEPEST} levels deep: give fewer"
-            )
 
 
 def _check_unicode(name: str, value: str) -> None:

@@ -65,11 +65,14 @@ class Trials:
             self.close()
             raise
         if answer is None:
-            raise self._ended(
-                name,
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.1)
+            late = (
                 f"{name} takes longer than {self.seconds:g} s to compile: simplify it, or start the server "
-                "with a larger --grammar-timeout",
+                "with a larger --grammar-timeout"
             )
+            died = f"{name} ends the process that tries it: let fewer rules lead to one another"
+            raise self._ended(name, late if process.returncode is None else died)
         found = json.loads(answer)
         if "error" in found:
             raise GrammarError(found["error"], found["line"], found["column"])

@@ -20,6 +20,7 @@ import numpy as np
 
 from aleator._native import xxh64_blocks
 from aleator.core.errors import FileFormatError
+from aleator.core.json_text import loads
 from aleator.core.parameter import check_replaceable
 from aleator.core.records import dataclass
 
@@ -124,12 +125,12 @@ def _parse(name: str, data: memoryview) -> StateFile:
     if _checksum(data[:end]) != data[end : end + _CHECKSUM]:
         raise wrong("the header is damaged", "header", 16)
     try:
-        header = json.loads(bytes(data[16:end]))
+        header = loads(bytes(data[16:end]))
         table = [
             (str(e["name"]), int(e["offset"]), int(e["size"]), str(e["checksum"]))
             for e in header.pop("sections")
         ]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise wrong("the header is not what it should be", "header", 16) from None
     sections: dict[str, memoryview] = {}
     position = end + _CHECKSUM

@@ -21,6 +21,7 @@ from aleator.chat.reply import (
     collected,
     read_text,
 )
+from aleator.core.json_text import check_levels, loads
 
 BEGIN, END, QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
 THOUGHT, THOUGHT_END = "<|channel>", "<channel|>"
@@ -102,8 +103,8 @@ def _add_result(caller: dict[str, Any], message: Mapping[str, Any]) -> None:
     name = calls[len(results)]["function"]["name"] if known else message.get("tool_call_id", "")
     response = message.get("content")
     if isinstance(response, str):
-        with suppress(ValueError, RecursionError):
-            response = json.loads(response)
+        with suppress(ValueError):
+            response = loads(response)
     results.append({"name": name, "response": response})
 
 
@@ -119,15 +120,17 @@ def _value(text: str, at: int, depth: int) -> tuple[Any, int]:
         return text[begin:end], end + len(QUOTE)
     if text[at : at + 1] in ("{", "["):
         try:
-            return json.JSONDecoder(parse_constant=no_constant).raw_decode(text, at)
+            value, end = json.JSONDecoder(parse_constant=no_constant).raw_decode(text, at)
+            check_levels(text[at:end])
         except (ValueError, RecursionError):
             return _several(text, at + 1, depth, text[at] == "{")
+        return value, end
     bare = _BARE.match(text, at)
     if bare is None:
         raise Malformed
     word = bare[0].strip()
     try:
-        return json.loads(word, parse_constant=no_constant), bare.end()
+        return loads(word, parse_constant=no_constant), bare.end()
     except ValueError:
         return word, bare.end()
 

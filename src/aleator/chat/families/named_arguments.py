@@ -10,6 +10,7 @@ from typing import Any
 from aleator.chat.message import Function
 from aleator.chat.reply import Maybe, Part, Schema, Words
 from aleator.core.errors import GrammarError
+from aleator.core.json_text import loads
 
 _KEY = re.compile(r"[\w.$ -]+")
 _LIMITS = frozenset(("enum", "const", "minLength", "maxLength"))
@@ -61,8 +62,8 @@ def json_value(text: str, schema: Any) -> str:
         bare = text.strip()
         bare = PYTHON.get(bare, bare)
         try:
-            json.loads(bare, parse_constant=no_constant)
-        except (ValueError, RecursionError):
+            loads(bare, parse_constant=no_constant)
+        except ValueError:
             pass
         else:
             return bare

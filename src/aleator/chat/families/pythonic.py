@@ -24,6 +24,7 @@ from aleator.chat.reply import (
     collected,
     read_text,
 )
+from aleator.core.json_text import MOST_LEVELS, loads
 from aleator.core.records import dataclass
 from aleator.generate.completion import open_length
 
@@ -127,7 +128,7 @@ def parsed(text: str) -> list[Call] | None:
     """Calls; None if the text has another form."""
     try:
         return _Reader(text).calls()
-    except (Malformed, ValueError, SyntaxError, RecursionError):
+    except (Malformed, ValueError, SyntaxError):
         return None
 
 
@@ -137,7 +138,7 @@ def begun(text: str, end: str) -> list[Call] | None:
     reader = _Reader(text, cut=True)
     try:
         return reader.calls()
-    except (Malformed, ValueError, SyntaxError, RecursionError):
+    except (Malformed, ValueError, SyntaxError):
         return reader.made if reader.made and reader.at_end else None
 
 
@@ -152,7 +153,7 @@ class _Reader:
         self.made: list[Call] = []
         self._tokens: list[tuple[str, str]] = []
         self._cut = False  # whether the last token may have gone on
-        self._at = end = 0
+        self._at = self._levels = end = 0
         while end < len(text):
             found = _TOKEN.match(text, end)
             if found is None:
@@ -217,12 +218,16 @@ class _Reader:
 
     def _up_to(self, bracket: str, one: Callable[[], T]) -> list[T]:
         """What stands between commas, up to a closing bracket, which is read too."""
+        self._levels += 1
+        if self._levels > MOST_LEVELS:
+            raise Malformed
         found: list[T] = []
         while not self._sign(bracket):
             found.append(one())
             if not self._sign(","):
                 self._next("sign", bracket)
                 break
+        self._levels -= 1
         return found
 
     def _sign(self, sign: str) -> bool:
@@ -256,7 +261,7 @@ def _as_json(text: str) -> str:
 def _string(literal: str) -> str:
     """The value of a string in JSON or Python; a backslash that begins no escape of Python's is one itself."""
     try:
-        return str(json.loads(literal))
+        return str(loads(literal))
     except ValueError:
         known = _ESCAPE.sub(lambda each: "\\" * (each[1] not in _ESCAPED) + each[0], literal)
         return str(ast.literal_eval(known))
@@ -267,7 +272,7 @@ def _plain(word: str) -> str:
     if word in PYTHON:
         return PYTHON[word]
     try:
-        json.loads(word, parse_constant=no_constant)
+        loads(word, parse_constant=no_constant)
     except ValueError:
         number = float(word) if "." in word else int(word, 0)
         return json.dumps(number, allow_nan=False)

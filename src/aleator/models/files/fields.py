@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from aleator.core.errors import FileFormatError
+from aleator.core.json_text import loads
 from aleator.models.files.mapping import map_file
 
 # Limits against hostile files; no known model comes near them.
@@ -23,8 +23,8 @@ def read_json(path: Path) -> Fields:
     if data.size > _MAX_JSON:
         raise FileFormatError(path, f"{data.size} bytes; at most {_MAX_JSON} are read as JSON")
     try:
-        values = json.loads(bytes(data).decode())
-    except (ValueError, RecursionError) as error:
+        values = loads(bytes(data).decode())
+    except ValueError as error:
         raise FileFormatError(path, f"is not valid JSON: {error}") from None
     if not isinstance(values, dict):
         raise FileFormatError(path, f"holds a JSON {type(values).__name__} instead of an object")

@@ -8,7 +8,6 @@ too.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from aleator.core.errors import FileFormatError, UnsupportedModel
+from aleator.core.json_text import loads
 from aleator.models.files.fields import read_json
 from aleator.models.files.mapping import map_file, require_little_endian
 from aleator.models.files.tensor_types import StoredTensor
@@ -127,8 +127,8 @@ def _header(file: Path, text: bytes) -> dict[str, Any]:
         return found
 
     try:
-        header = json.loads(text.decode(), object_pairs_hook=unique)
-    except (ValueError, RecursionError) as error:
+        header = loads(text.decode(), object_pairs_hook=unique)
+    except ValueError as error:
         raise FileFormatError(file, f"its header is not valid JSON: {error}", offset=8) from None
     if not isinstance(header, dict):
         raise FileFormatError(file, "its header is no JSON object", offset=8)

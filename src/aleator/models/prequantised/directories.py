@@ -7,7 +7,6 @@ FP8 and NF4 have types of their own; compressed-tensors has kinds of these (comp
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -17,6 +16,7 @@ import numpy as np
 
 from aleator.core.arrays import Bytes, Floats, UInt32s
 from aleator.core.errors import UnsupportedModel
+from aleator.core.json_text import loads
 from aleator.core.records import dataclass
 from aleator.models import refused
 from aleator.models.files.fields import MAX_WIDTH, Fields, read_json
@@ -152,8 +152,8 @@ def _nf4(parts: Parts, given: Fields) -> Packed:
     n = 2 * codes.data.size
     text = parts.tensor(_STATE, ("U8",))
     try:
-        values = json.loads(bytes(text.data).decode())
-    except (ValueError, RecursionError):
+        values = loads(bytes(text.data).decode())
+    except ValueError:
         values = None
     if not isinstance(values, dict):
         raise parts.error(_STATE, "is no JSON object")

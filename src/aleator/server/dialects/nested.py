@@ -5,7 +5,6 @@ An object within a body is read field by field; fields that were not read are re
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 from aleator.chat.message import MEDIA as MEDIA_OF_CHATS
 from aleator.chat.message import call_arguments, shown
 from aleator.core.errors import ParameterError
+from aleator.core.json_text import loads
 from aleator.core.parameter import nearest
 from aleator.engine.replay import KEY
 from aleator.server.accepted import Accepted
@@ -207,7 +207,7 @@ def fitting(asked: ChatRequest, service: Service) -> ChatRequest:
 def input_of(arguments: str) -> dict[str, Any]:
     """The arguments of a call as an object; unless a call was forced, the model may write anything."""
     try:
-        value = json.loads(arguments)
-    except (ValueError, RecursionError):
+        value = loads(arguments)
+    except ValueError:
         value = None
     return value if isinstance(value, dict) else {INVALID: arguments}

@@ -248,7 +248,7 @@ def seconds_of(value: object) -> float:
         sign = -1.0 if value.startswith("-") else 1.0
         value = value.removeprefix("-" if sign < 0 else "+")
         if value and not _PART.sub("", value):
-            made = sign * sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(value))
+            made = sign * math.fsum(float(n) * _UNITS[unit] for n, unit in _PART.findall(value))
         elif value == "0":
             made = 0.0
     if math.isnan(made):
