@@ -47,7 +47,7 @@ from aleator.samplers.index import FIRST, ORDERED, SAMPLERS
 from aleator.samplers.order import _LAST
 from aleator.samplers.params import _TRUNCATION, ALL
 from aleator.samplers.presets import DEFAULT_PRESET, PRESETS
-from aleator.text import gguf_vocabulary, pretokenizers, special_tokens, vocabulary
+from aleator.text import chat_template, gguf_vocabulary, pretokenizers, special_tokens, vocabulary
 
 OUT = Path(__file__).parent.parent / "js" / "src"
 METHODS = ("asked_for", "neutral", "coefficients", "seed_in", "_unseeded", "arguments", "native")
@@ -289,6 +289,7 @@ def facts() -> dict[str, Any]:
             "THINKING": [dataclasses.asdict(each) for each in prompt.THINKING],
             "FOREIGN": prompt.FOREIGN,
             "AROUND_CALLS": {family.name: family.around_calls for family in FAMILIES},
+            "LIMITS": {k: v for k, v in vars(chat_template).items() if k.startswith("MAX_")},
         },
     }
 

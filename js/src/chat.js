@@ -8,7 +8,7 @@ import { AleatorError, shown, wrong } from './native.js'
 import { dumps, fromObject, toObject } from './python-text.js'
 import { cut } from './tokenizer.js'
 
-const MOST_CHARACTERS = 1 << 20
+const { MAX_SOURCE } = CHAT.LIMITS
 const MARK = 'aleator_probe'
 const PRIVATE_USE = [[0xe000, 0xf900], [0xf0000, 0xffffe], [0x100000, 0x10fffe]]
 
@@ -24,8 +24,8 @@ export class ChatTemplate {
   constructor(source, tokenizer) {
     if (source === undefined || source === null || !source.trim())
       throw new AleatorError('TemplateError', 'the model has no chat template: give one as the option chatTemplate, or generate from a plain prompt')
-    if (source.length > MOST_CHARACTERS)
-      throw new AleatorError('TemplateError', `the chat template has ${source.length} characters; at most ${MOST_CHARACTERS} are read`)
+    if (source.length > MAX_SOURCE)
+      throw new AleatorError('TemplateError', `the chat template has ${source.length} characters; at most ${MAX_SOURCE} are read`)
     if (!/\{[{%]/.test(source))
       throw new AleatorError('TemplateError', `the chat template ${shown(source)} is plain text, which shows no message: give one in Jinja`)
     const { vocabulary } = tokenizer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,67 @@ def test_templates_write_the_same_texts_and_tokens(run: Run) -> None:
         assert told == _written(talk, TEMPLATES[name]), (name, talk)
     refused = [work for work, told in zip(works, found, strict=True) if isinstance(told, dict)]
     assert {name for name, _ in refused} == {"instruct", "turns", "undefined"}
+
+
+DOUBLING = (
+    "{% set ns = namespace(x=VALUE) %}{% for i in range(60) %}"
+    "{% set ns.x = ns.x OPERATOR ns.x %}{% endfor %}"
+)
+HOSTILE = [
+    "{% for a in range(1000000000) %}{% endfor %}",
+    *(
+        DOUBLING.replace("VALUE", value).replace("OPERATOR", operator)
+        for value, operator in (("'a'", "~"), ("'a'", "+"), ("[1]", "+"))
+    ),
+    "{{ [1] | tojson(indent=1000000) }}",
+    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    "{{ [1, 2] | constructor }}",
+    "{{ [range, 'min'] | __defineGetter__ }}",
+    "{{ range.constructor('return 1')() }}",
+    "{{ nothing.constructor }}",
+    "{{ messages.append(1) }}",
+    "{{ messages[0].content[0].constructor.prototype }}",
+    "{{ 1 / 0 }}",
+]
+
+
+def test_templates_have_limits_and_reach_nothing_else(run: Run) -> None:
+    path, talk = str(bundled_model()), TALKS[0]
+    loop = "{% for a in range(100000) %}"
+    slow = loop + loop + "{% endfor %}" * 2
+    nested = (
+        "{% set ns = namespace(x='a') %}{% for i in range(50) %}"
+        "{% set ns.x = [ns.x, ns.x] if i > 20 else ns.x ~ ns.x %}{% endfor %}"
+    )
+    only = [slow, nested + "{{ ns.x | tojson }}"]  # Python would take long
+    sources = [*HOSTILE, *only]
+    found = run(
+        "templates",
+        [
+            {"path": path, "source": f"{each}{{{{ messages[0].role }}}}", "messages": talk}
+            for each in sources
+        ],
+    )
+    for source, told in zip(sources, found, strict=True):
+        assert isinstance(told, dict), (source, told)
+        assert told["error"] == "TemplateError", (source, told)
+        assert source in only or _written(talk, source) == "TemplateError", source
+    late = "not done after 10 seconds"
+    assert late in found[-2]["message"]
+    assert any(each in found[-1]["message"] for each in ("16777216", late))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the language is another variable's")
+def test_dates_are_in_english(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    source = (
+        "{{ messages[0].content }}{{ strftime_now('%d %-d %e %b %B %A %a %y %Y %j %I %p %%') }}"
+    )
+    before = _written(TALKS[0], source)
+    [told] = run(
+        "templates", [{"path": str(bundled_model()), "source": source, "messages": TALKS[0]}]
+    )
+    assert told in (before, _written(TALKS[0], source))
 
 
 def _answered(messages: Any, **options: Any) -> dict[str, Any]:
