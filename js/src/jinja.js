@@ -200,6 +200,7 @@ Object.assign(Interpreter.prototype, {
     if (operator === '==' || operator === '!=') return new Bool(same(left, right) === (operator === '=='))
     if (operator === '+' && left instanceof Text !== right instanceof Text) throw new Error('a text plus what is no text')
     if (operator === '+' && left instanceof List && right instanceof List) checkLength(left.value.length + right.value.length)
+    if (operator === '*' && left instanceof Text && right instanceof Whole) return repeated(left.value, right.value)
     if (operator.endsWith('in') && (right instanceof List || right instanceof Mapping)) {
       const found = right instanceof List ? right.value.some((each) => same(left, each)) : right.value.has(left.value)
       return new Bool(found === (operator === 'in'))
@@ -219,7 +220,7 @@ Object.assign(Interpreter.prototype, {
     if (object instanceof Mapping && !node.computed && METHODS.includes(node.property.value)) return object.builtins.get(node.property.value)
     if (!node.computed || node.property.type === 'SliceExpression') return evaluateMemberExpression.call(this, { ...node, object: known(object) }, environment)
     const property = this.evaluate(node.property, environment)
-    if (object instanceof Mapping && property instanceof Whole) return object.value.get(property.value) ?? new Undefined()
+    if (object instanceof Mapping && !(property instanceof Text)) return object.value.get(property.value) ?? new Undefined()
     if (object instanceof Text && property instanceof Whole) return members(object).at(property.value) ?? new Undefined()
     return evaluateMemberExpression.call(this, { ...node, object: known(object), property: known(property) }, environment)
   },
@@ -242,6 +243,7 @@ Object.assign(Interpreter.prototype, {
   },
 })
 
+const repeated = (text, times) => (checkLength(text.length * times), new Text(text.repeat(Math.max(times, 0))))
 function bounded(value) {
   if (value instanceof Text) checkLength(value.value.length)
   return value
@@ -357,8 +359,7 @@ withBuiltins(Mapping, (mapping, theirs) => {
 })
 
 withBuiltins(Text, ({ value: text }) => ({
-  ...Object.fromEntries(Object.entries({ strip, lstrip, rstrip }).map(([name, f]) => [name, ([of]) => new Text(f(text, of?.value))])),
-  ...Object.fromEntries(Object.entries({ removeprefix, removesuffix }).map(([name, f]) => [name, ([part]) => new Text(f(text, part.value))])),
+  ...Object.fromEntries(Object.entries({ strip, lstrip, rstrip, removeprefix, removesuffix }).map(([name, f]) => [name, ([of]) => new Text(f(text, of?.value))])),
   capitalize: () => new Text(capitalized(text)),
   title: () => new Text(text.replace(/\p{L}+/gu, capitalized)),
   join: ([parts]) => FILTERS.get('join')(parts, [new Text(text)], new Map()),
