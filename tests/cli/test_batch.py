@@ -213,7 +213,7 @@ def test_hostile_lines_end_nothing(model: LanguageModel, tmp_path: Path) -> None
     for i, (body, field) in enumerate(bodies):
         status, error = made[str(i)]["status_code"], made[str(i)]["body"]["error"]
         assert (status, error["param"]) == (400, field), (list(body), error)
-    assert "nested too deeply" in made["line-1"]["body"]["error"]["message"]
+    assert "'prompt' is nested more than" in made["line-1"]["body"]["error"]["message"]
 
 
 def test_every_line_has_a_name_of_its_own() -> None:

@@ -353,7 +353,7 @@ def test_probabilities_are_of_the_present_candidates() -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_precision_is_widened(dtype: str) -> None:
-    import torch
+    torch = pytest.importorskip("torch")
 
     low = torch.from_numpy(ROW).to(getattr(torch, dtype))
     wide = low.float().numpy()

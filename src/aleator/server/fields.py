@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from aleator.chat.message import shown as shown
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
+from aleator.core.json_text import MOST_LEVELS, NestingError
 from aleator.core.options import affects_text
 from aleator.core.parameter import Parameter, closest, nearest, translated
 from aleator.engine.prompts import GENERATION, SAMPLING
@@ -165,7 +166,7 @@ class Fields:
             raise ApiError(400, "the body is not a JSON object")
         if len(body) > MOST_FIELDS:
             raise ApiError(400, f"the body has {len(body)} fields: give at most {MOST_FIELDS}")
-        check_texts(body)
+        check_depth(body)
         defaults = {name: each.default for name, each in self.own.items() if not each.option}
         made = Body(defaults, lenient=lenient)
         for word, value in body.items():
@@ -255,11 +256,11 @@ def token_id(key: str) -> int | str:
     return int(key) if _ID.fullmatch(key) else key
 
 
-def check_texts(body: Mapping[str, Any]) -> None:
-    """Check that texts can be encoded as UTF-8."""
+def check_depth(body: Mapping[str, Any]) -> None:
+    """Check that fields are not nested too deeply, and that texts can be encoded as UTF-8."""
     for name, value in body.items():
         level = [value, name]
-        while level:
+        for _ in range(MOST_LEVELS):
             within: list[object] = []
             for each in level:
                 if isinstance(each, str):
@@ -270,6 +271,10 @@ def check_texts(body: Mapping[str, Any]) -> None:
                 elif isinstance(each, list):
                     within += [x for x in each if isinstance(x, str | list | dict)]
             level = within
+            if not level:
+                break
+        else:
+            raise ParameterError(name, str(NestingError(name)))
 
 
 def _check_unicode(name: str, value: str) -> None:
