@@ -54,6 +54,40 @@ def test_length_of_what_is_built(case: str, monkeypatch: pytest.MonkeyPatch) -> 
         render(source.format(n=most + 1))
 
 
+DOUBLED = (
+    "{% set ns = namespace(x='', y='') %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}"
+    + ("{% set ns.y = [ns.y, ns.y] %}{% endfor %}")
+)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "{{ ns.x }}", "{{ ns.x ~ 1 }}", "{{ ns.x | string }}", "{{ [ns.x] | join }}", "{{ ns.x | tojson }}",
+        "{{ '%s' % ns.x }}", "{{ '%s' | format(ns.x) }}", "{{ '{}'.format(ns.x) }}", "{{ ns.x == ns.y }}",
+        "{{ {(ns.x,): 1} }}", "{{ ns[(ns.x,)] }}", "{{ ns.x in [ns.y] }}", "{{ {'a': {'b': ns.x}} }}",
+    ],
+)  # fmt: skip
+def test_lists_that_double(use: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_template, "MAX_OUTPUT", 10_000)
+    with pytest.raises(TemplateError, match="a text of more than 10000 characters"):
+        render(DOUBLED + use)
+
+
+def test_levels_of_lists() -> None:
+    deep = "{% set ns = namespace(x=0) %}{% for i in range(N) %}{% set ns.x = [ns.x] %}{% endfor %}"
+    assert render(deep.replace("N", "512") + "{{ ns.x }}") == "[" * 512 + "0" + "]" * 512
+    for use in ("{{ ns.x }}", "{% set l = [] %}{{ l.append(l) }}{{ l }}"):
+        with pytest.raises(TemplateError, match="lists of more than 512 levels"):
+            render(deep.replace("N", "513") + use)
+
+
+def test_a_wide_indentation_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_template, "MAX_OUTPUT", 100_000)
+    with pytest.raises(TemplateError, match="a text of more than 100000 characters"):
+        render("{{ [[[1]]] | tojson(indent=50000) }}")
+
+
 NUMBERS = {
     "of a filter": ("{{{{ ('a' | center({n})) | length }}}}", "100000"),
     "named, of a filter": ("{{{{ ('a' | center(width={n})) | length }}}}", "100000"),

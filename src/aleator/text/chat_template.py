@@ -14,6 +14,7 @@ import re
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from aleator.core.errors import ParameterError, TemplateError
@@ -30,6 +31,7 @@ MAX_OUTPUT = 1 << 24  # characters of a rendered conversation, and of what opera
 MAX_SECONDS = 10.0  # of rendering
 MAX_NUMBER = 100_000  # largest argument of a function, method or filter, such as a width or a count
 MAX_BITS = 4096  # of an integer
+MAX_LEVELS = 512  # of lists within lists
 _FILENAME = "<template>"
 # A width of six digits or more, or one from the arguments.
 _WIDE_FORMAT = re.compile(r"%[^a-zA-Z%]*(\d{6}|\*)|\{[^}]*\d{6}")
@@ -200,12 +202,16 @@ def _compile(source: str, clock: _Clock) -> tuple[Template, frozenset[str]]:
 
 
 def _insert_checks(tree: nodes.Template) -> nodes.Template:
-    """Make each loop iteration check the clock, and limit what the operator ``~`` builds."""
+    """Make each loop iteration check the clock, and limit what ``~`` builds and comparisons walk."""
     from jinja2 import nodes
     from jinja2.visitor import NodeTransformer
 
     def call(name: str, arguments: list[Any]) -> nodes.Expr:
         return nodes.Call(nodes.EnvironmentAttribute(name), arguments, [], None, None)
+
+    def bounded(node: nodes.Expr) -> nodes.Expr:
+        """What is compared, or looked up, is walked whole."""
+        return node if isinstance(node, (nodes.Const, nodes.Slice)) else call("bounded", [node])
 
     class Inserter(NodeTransformer):
         def visit_For(self, node: nodes.For) -> nodes.For:
@@ -218,6 +224,23 @@ def _insert_checks(tree: nodes.Template) -> nodes.Template:
         def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:
             self.generic_visit(node)
             return call("concatenate", node.nodes)
+
+        def visit_Compare(self, node: nodes.Compare) -> nodes.Compare:
+            self.generic_visit(node)
+            node.expr = bounded(node.expr)
+            for operand in node.ops:
+                operand.expr = bounded(operand.expr)
+            return node
+
+        def visit_Pair(self, node: nodes.Pair) -> nodes.Pair:
+            self.generic_visit(node)
+            node.key = bounded(node.key)
+            return node
+
+        def visit_Getitem(self, node: nodes.Getitem) -> nodes.Getitem:
+            self.generic_visit(node)
+            node.arg = bounded(node.arg)
+            return node
 
     checked: nodes.Template = Inserter().visit(tree)
     return checked
@@ -260,7 +283,7 @@ def _environment(clock: _Clock) -> Environment:
                 raise TemplateError(f"a list of more than {MAX_NUMBER} entries")
             # A macro gets what a conversation contains, and what it does with that is checked there.
             if not isinstance(__obj, Macro):
-                _check_numbers((*args, *kwargs.values()))
+                _check_arguments((*args, *kwargs.values()))
             return super().call(__context, __obj, *args, **kwargs)
 
         @staticmethod
@@ -270,12 +293,19 @@ def _environment(clock: _Clock) -> Environment:
 
         @staticmethod
         def concatenate(*parts: Any) -> str:
-            texts = [str(part) for part in parts]
+            texts = [str(_bounded(part)) for part in parts]
             _check_length(sum(map(len, texts)))
             return "".join(texts)
 
-    sandbox = Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
-    sandbox.filters = {name: _bounded(f, clock) for name, f in sandbox.filters.items()}
+        bounded = staticmethod(_bounded)
+
+    sandbox = Sandbox(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=[Generation, loopcontrols],
+        finalize=_bounded,
+    )
+    sandbox.filters = {name: _checked(f, clock) for name, f in sandbox.filters.items()}
     sandbox.filters["tojson"] = _to_json
     sandbox.globals["raise_exception"] = _raise_exception
     sandbox.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
@@ -283,19 +313,42 @@ def _environment(clock: _Clock) -> Environment:
     return sandbox
 
 
-def _bounded(function: Callable[..., Any], clock: _Clock) -> Callable[..., Any]:
-    """Make a filter check the clock, and refuse large numbers as further arguments."""
+def _checked(function: Callable[..., Any], clock: _Clock) -> Callable[..., Any]:
+    """Make a filter check the clock, and refuse large values, and large numbers as further arguments."""
     first = 2 if hasattr(function, "jinja_pass_arg") else 1
 
     @functools.wraps(function)
-    def bounded(*args: Any, **kwargs: Any) -> Any:
+    def checked(*args: Any, **kwargs: Any) -> Any:
         clock.check()
         if function.__name__ == "do_format":
             _check_format(args[0])
-        _check_numbers((*args[first:], *kwargs.values()))
+        _bounded(args[first - 1])
+        _check_arguments((*args[first:], *kwargs.values()))
         return function(*args, **kwargs)
 
-    return bounded
+    return checked
+
+
+def _bounded(value: Any, indent: int = 0) -> Any:
+    """``value``, whose text is not too long: lists within lists may be exponentially many."""
+    if not isinstance(value, (list, tuple, Mapping)):
+        return value
+    length, levels = 0, [iter([value])]
+    while levels:
+        for of in levels[-1]:
+            if isinstance(of, str):
+                length += len(of)
+            elif isinstance(of, (list, tuple, Mapping)):
+                length += len(of) * (1 + indent * len(levels))
+                whole = of if isinstance(of, (list, tuple)) else chain.from_iterable(of.items())
+                levels.append(iter(whole))
+                break
+        else:
+            levels.pop()
+        _check_length(length)
+        if len(levels) > MAX_LEVELS + 1:
+            raise TemplateError(f"lists of more than {MAX_LEVELS} levels")
+    return value
 
 
 def _check_length(length: int) -> None:
@@ -303,8 +356,9 @@ def _check_length(length: int) -> None:
         raise TemplateError(f"it builds a text of more than {MAX_OUTPUT} characters")
 
 
-def _check_numbers(values: Iterable[Any]) -> None:
+def _check_arguments(values: Iterable[Any]) -> None:
     for value in values:
+        _bounded(value)
         if isinstance(value, int) and abs(value) > MAX_NUMBER:
             raise TemplateError(
                 f"{value} is too great an argument; numbers up to {MAX_NUMBER} are allowed"
@@ -323,6 +377,7 @@ def _check_operation(operator: str, left: Any, right: Any) -> None:
             raise TemplateError(f"{operator!r} makes a number of more than {MAX_BITS} bits")
     elif operator == "%":
         _check_format(left)
+        _bounded(right)
     elif operator == "+" and isinstance(left, Sized) and isinstance(right, Sized):
         _check_length(len(left) + len(right))
     elif operator == "*":
@@ -339,7 +394,8 @@ def _to_json(
     sort_keys: bool = False,
 ) -> str:
     """JSON of a value, not escaped for HTML, as Hugging Face's filter does, unlike jinja2's own."""
-    _check_numbers((indent,))
+    _check_arguments((indent,))
+    _bounded(value, indent or 0)
     return json.dumps(
         value,
         ensure_ascii=ensure_ascii,
