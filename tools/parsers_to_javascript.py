@@ -18,11 +18,13 @@ from code_to_javascript import Code, as_json
 from patterns_to_javascript import written
 from to_javascript import Program
 
+from aleator.core import json_text
+
 FUNCTIONS = {
     "float": "parse_float", "int": "parse_int", "set": "new_set", "min": "least", "max": "greatest",
     **{name: name for name in (
-        "all", "any", "bool", "dict", "dumps", "enumerate", "len", "list", "literal_eval", "loads", "map",
-        "next", "range", "repr", "reversed", "sorted", "str", "tuple",
+        "all", "any", "bool", "check_levels", "dict", "dumps", "enumerate", "len", "list", "literal_eval", "loads",
+        "map", "next", "range", "repr", "reversed", "sorted", "str", "tuple",
     )},
 }  # fmt: skip
 """Python's functions, and their names in js/src/python.js or js/src/python-text.js."""
@@ -275,7 +277,8 @@ class ParserCode(Code):
             return super()._call(e)
         if isinstance(called, type) and _is_own(called) and not e.keywords:
             return f"new {self.program.name_of(called)}({self._listed(e.args)})"
-        if getattr(called, "__module__", "").startswith("aleator"):
+        module = getattr(called, "__module__", "")
+        if module.startswith("aleator") and module != json_text.__name__:
             return super()._call(e)
         if callable(called):
             if name not in FUNCTIONS:

@@ -141,7 +141,7 @@ function shown(number) {
 
 // JSON.
 const CONSTANTS = { null: null, true: true, false: false, NaN, Infinity, '-Infinity': -Infinity }
-const MOST_DEPTH = 1000
+const MOST_DEPTH = 128
 const TOKEN = /"(?:[^"\\\0-\x1f]|\\(?:["\\/bfnrt]|u[\da-fA-F]{4}))*"|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?|null|true|false|NaN|-?Infinity|[[\]{},:]/y
 const JSON_SPACE = /[ \t\n\r]*/y
 
@@ -202,6 +202,10 @@ export function loads(text, { parse_constant } = {}) {
   const value = reader.value()
   reader.space()
   return reader.at === text.length ? value : refuse(`more than one value (character ${reader.at})`)
+}
+/** Refuses a text with too many levels. */
+export function check_levels(text) {
+  loads(text)
 }
 /** A value at an index, and where it ends. */
 export function raw_decode(text, at, { parse_constant }) {
