@@ -23,8 +23,8 @@ from aleator.core import json_text
 FUNCTIONS = {
     "float": "parse_float", "int": "parse_int", "set": "new_set", "min": "least", "max": "greatest",
     **{name: name for name in (
-        "all", "any", "bool", "check_levels", "dict", "dumps", "enumerate", "len", "list", "literal_eval", "loads",
-        "map", "next", "range", "repr", "reversed", "sorted", "str", "tuple",
+        "all", "any", "bool", "check_levels", "dict", "dumps", "enumerate", "len", "list", "literal_eval",
+        "loads", "map", "next", "range", "repr", "reversed", "sorted", "str", "tuple",
     )},
 }  # fmt: skip
 """Python's functions, and their names in js/src/python.js or js/src/python-text.js."""
