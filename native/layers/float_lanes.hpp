@@ -85,7 +85,6 @@ template <class Read>
 }
 
 constexpr int64_t lane_rows = 32, lane_tokens = 24;  // whose sums stay near
-constexpr int lane_tile = 6;                         // tokens
 constexpr int64_t lane_bytes_near = 12 << 10;        // of a lane's rows that stay near
 constexpr int64_t lane_sums = lane_rows * lane_tokens;
 constexpr int64_t most_x = 8 << 20;  // bytes of x that no pass needs to ask for
@@ -93,12 +92,12 @@ constexpr int64_t most_x = 8 << 20;  // bytes of x that no pass needs to ask for
 struct LanePass {
   const uint8_t* w;
   const float* x;
-  int64_t x_stride, steps;
+  int64_t steps;
   float* sums;  // [tokens, 16], and those that wait, lane_sums before each other
   bool begins;
   int added;  // of those that wait
   const uint8_t *ask, *ask_end;
-  const float* soon;  // x of half of the next tile's tokens
+  const float* soon;  // half of the next tile's x
 };
 // One lane of sixteen rows times T tokens. Where x is `far` it is asked for a tile ahead, half of
 // it in each of the tile's two passes.
@@ -114,26 +113,22 @@ template <class Read, int T, bool far>
     each_sum([](vf& sum, int) { sum = vf{}; });
   else
     each_sum([&](vf& sum, int i) { sum = load(of.sums + i); });
-  const int64_t stride = of.x_stride;
-  const float *x = of.x, *x3 = x + 3 * stride;
+  const float* x = of.x;
   const uint8_t* w = of.w;
   const auto steps = [&](int64_t n) __attribute__((always_inline)) {
-    for (int64_t step = 0; step < n; step++, w += Read::bytes(16), x++, x3++) {
+    for (int64_t step = 0; step < n; step++, w += Read::bytes(16), x += lane_tile) {
       const vf low = loaded_once(Read::vector(w, 0)), high = loaded_once(Read::vector(w, 8));
 #pragma GCC unroll 8
       for (int t = 0; t < T; t++) {
-        const float* const own = t < 3    ? x + t * stride
-                                 : t == 4 ? x + 4 * stride
-                                          : x3 + (t - 3) * stride;
-        const vf each = loaded_once(splat(*own));
+        const vf each = loaded_once(splat(x[t]));
         sums[t][0] = fused(low, each, sums[t][0]), sums[t][1] = fused(high, each, sums[t][1]);
       }
     }
   };
   if constexpr (far) {
     const float* soon = of.soon;
-    for (int64_t left = of.steps; left > 0; left -= 16, soon += 16) {
-      for (int t = 0; t < lane_tile / 2; t++) __builtin_prefetch(soon + t * stride, 0, 3);
+    for (int64_t left = of.steps; left > 0; left -= 16) {
+      for (int i = 0; i < 16 / 2 * lane_tile; i += 16, soon += 16) __builtin_prefetch(soon, 0, 3);
       steps(std::min<int64_t>(left, 16));
     }
   } else {
@@ -153,11 +148,13 @@ template <class Read>
                                              const Input& in, float* y, int64_t y_stride) {
   static thread_local Lines<float> room;
   constexpr int64_t size = Read::bytes(16), steps_near = lane_bytes_near / size;
-  const int64_t steps = (w.in + 15) / 16, apart = size * steps + 64, x_apart = lane_steps(w.in);
+  const int64_t steps = (w.in + 15) / 16, apart = size * steps + 64;
+  const int64_t x_lane = lane_apart(w.in), x_tile = tile_apart(w.in);
   const int64_t chunks = (steps + steps_near - 1) / steps_near;
-  const int64_t tiles = (in.tokens + lane_tile - 1) / lane_tile;
+  const LaneTiles all{in.tokens};
+  const int64_t tiles = all.n;
   const int64_t groups = (in.tokens + lane_tokens - 1) / lane_tokens;
-  const bool far = 4 * in.tokens * in.lanes.stride > most_x;
+  const bool far = 4 * tiles * x_tile > most_x;
   room.resize(size_t(5 * lane_sums + lane_rows * apart / 4));
   float* const sums = room.data();
   uint8_t* const turned = reinterpret_cast<uint8_t*>(sums + 5 * lane_sums);
@@ -174,19 +171,17 @@ template <class Read>
     int64_t asked = 0;
     for (int64_t group = 0; group < groups; group++) {
       const int64_t first_tile = tiles * group / groups, end_tile = tiles * (group + 1) / groups;
-      const auto token = [&](int64_t tile) { return in.tokens * tile / tiles; };
-      const int64_t first = token(first_tile);
+      const int64_t first = all.first(first_tile);
       for (int lane = 0; lane < 16; lane++)
         for (int64_t chunk = 0; chunk < chunks; chunk++) {
           const int64_t begin = steps * chunk / chunks, n = steps * (chunk + 1) / chunks - begin;
           for (int64_t tile = first_tile; tile < end_tile; tile++) {
-            const int64_t t = token(tile), count = token(tile + 1) - t;
+            const int64_t t = all.first(tile), count = all.first(tile + 1) - t;
             for (int64_t r = 0; r < rows; r += 16) {
               const int64_t until = end_tile < tiles ? 0 : std::min(asked + share, bytes);
-              const float* const x = in.lanes.floats + t * in.lanes.stride + lane * x_apart + begin;
+              const float* const x = in.lanes + tile * x_tile + lane * x_lane + begin * lane_tile;
               const LanePass pass{turned + (r + lane) * apart + size * begin,
                                   x,
-                                  in.lanes.stride,
                                   n,
                                   sums + std::popcount(unsigned(lane)) * lane_sums +
                                       r * lane_tokens + (t - first) * 16,
@@ -194,7 +189,7 @@ template <class Read>
                                   begin + n == steps ? std::countr_one(unsigned(lane)) : 0,
                                   next + asked,
                                   next + until,
-                                  x + (count + r / 16 * lane_tile / 2) * in.lanes.stride};
+                                  x + x_tile + r / 16 * n * lane_tile / 2};
               asked = until;
               with_count<lane_tile>(count, [&](auto T) {
                 if constexpr (Read::type == Stored::f16)
@@ -204,7 +199,7 @@ template <class Read>
             }
           }
         }
-      for (int64_t t = 0; t < token(end_tile) - first; t++)
+      for (int64_t t = 0; t < all.first(end_tile) - first; t++)
         for (int64_t r = 0; r < rows; r += 8) {
           const vf sum = load(sums + r / 16 * 16 * lane_tokens + t * 16 + r % 16);
           store(y + (first + t) * y_stride + row + r, w.bias ? sum + load(w.bias + row + r) : sum);

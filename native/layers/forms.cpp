@@ -26,14 +26,6 @@ Paired PairedRows::view(int64_t first) const {
   return {floats_.data() + at, halves_.empty() ? nullptr : halves_.data() + at, stride_};
 }
 
-void LaneRows::resize(int64_t tokens, int64_t in) {
-  in_ = in, stride_ = apart(16 * lane_steps(in));
-  if (int64_t(floats_.size()) < tokens * stride_) floats_.resize(tokens * stride_);
-}
-void LaneRows::round(int64_t token, const float* x) {
-  lane_row_(x, in_, &floats_[token * stride_]);
-}
-
 void RoundedRows::resize(int64_t tokens, int64_t in, int64_t block) {
   in_ = in, block_ = block;
   const size_t n = size_t(tokens * in);
@@ -61,13 +53,19 @@ void FormedRows::resize(int64_t tokens, int64_t in, Forms forms) {
   if (forms.pairs) pairs_.resize(tokens, in);
   if (forms.small) small_.resize(tokens, in, 32);
   if (forms.large) large_.resize(tokens, in, 256);
-  if (forms.lanes) lanes_.resize(tokens, in);
+  in_ = in;
+  const size_t n = forms.lanes ? size_t(LaneTiles{tokens}.n * tile_apart(in)) : 0;
+  if (lanes_.size() < n) lanes_.resize(n);
 }
 void FormedRows::round(int64_t token, const float* x) {
   if (forms_.pairs) pairs_.round(token, x);
   if (forms_.small) small_.round(token, x, forms_.order);
   if (forms_.large) large_.round(token, x, forms_.order);
-  if (forms_.lanes) lanes_.round(token, x);
+}
+void FormedRows::take_apart(const LaneTiles& tiles, int64_t tile, const float* x, int64_t stride) {
+  const int64_t first = tiles.first(tile);
+  rows_by_lanes_(x + first * stride, stride, tiles.first(tile + 1) - first, in_,
+                 &lanes_[tile * tile_apart(in_)]);
 }
 void FormedRows::copy(int64_t to, const Input& x, int64_t from) {
   if (forms_.pairs) pairs_.copy(to, x.pairs, from);
@@ -78,7 +76,7 @@ void FormedRows::give(Input& x, int64_t first) const {
   if (forms_.pairs) x.pairs = pairs_.view(first);
   if (forms_.small) x.small = small_.view(first, x.tokens);
   if (forms_.large) x.large = large_.view(first, x.tokens);
-  if (forms_.lanes) x.lanes = lanes_.view(first);
+  if (forms_.lanes) x.lanes = lanes_.data();
 }
 
 }  // namespace aleator

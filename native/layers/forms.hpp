@@ -48,7 +48,7 @@ struct Input {
   int64_t tokens = 0;
   Paired pairs;
   Rounded small, large;
-  LanedRows lanes;
+  const float* lanes = nullptr;  // in tiles
 };
 
 // Rows a multiple of 4 KiB apart would push each other out of the caches.
@@ -67,18 +67,6 @@ class PairedRows {
   int64_t in_ = 0, stride_ = 0;
   Lines<float> floats_;
   Lines<uint16_t> halves_;  // none where no kernel takes them
-};
-
-// Room for rows by lanes.
-class LaneRows {
- public:
-  void resize(int64_t tokens, int64_t in);
-  void round(int64_t token, const float* x);
-  LanedRows view(int64_t first) const { return {floats_.data() + first * stride_, stride_}; }
-
- private:
-  int64_t in_ = 0, stride_ = 0;
-  Lines<float> floats_;
 };
 
 // Room for rows in int8.
@@ -106,6 +94,8 @@ class FormedRows {
  public:
   void resize(int64_t tokens, int64_t in, Forms forms);
   void round(int64_t token, const float* x);
+  // Rows of x, all of whose tiles are asked for, by lanes.
+  void take_apart(const LaneTiles& tiles, int64_t tile, const float* x, int64_t stride);
   // Row `to` becomes row `from` of x, which has these forms.
   void copy(int64_t to, const Input& x, int64_t from);
   // x's rows are rows [first, first + x.tokens) of these.
@@ -115,7 +105,8 @@ class FormedRows {
   Forms forms_;
   PairedRows pairs_;
   RoundedRows small_, large_;
-  LaneRows lanes_;
+  int64_t in_ = 0;
+  Lines<float> lanes_;
 };
 
 }  // namespace aleator

@@ -50,6 +50,9 @@ void multiply(Pool& pool, const Weights& w, const float* x, int64_t tokens, floa
   formed.give(in);
   pool.run_adapting([&](int thread) {
     if (forms.made()) pool.each(thread, tokens, [&](int64_t t) { formed.round(t, x + t * w.in); });
+    const LaneTiles tiles{tokens};
+    if (forms.lanes)
+      pool.each(thread, tiles.n, [&](int64_t tile) { formed.take_apart(tiles, tile, x, w.in); });
     pool.split_pieces(thread, shares.rows_of_part, shares.rows, [&](int64_t begin, int64_t end) {
       if (shares.parts > 1) return quarter_rows_(w, begin, end, in, y);
       linear_rows_(w, begin, end, in, y, w.out);

@@ -207,7 +207,7 @@ static void tiled(const Weights& w, int64_t row, int64_t end, const Input& in, f
                   int64_t y_stride) {
 #if defined(ALEATOR_ISA_v3)
   if constexpr (Read::type == Stored::f32 || Read::type == Stored::f16)
-    if (in.lanes.floats && in.tokens >= least_laned(Read::type))
+    if (in.lanes && in.tokens >= least_laned(Read::type))
       row = times_lanes<Read>(w, row, end, in, y, y_stride);
 #endif
   if (!ragged<Read>(w)) {
@@ -336,16 +336,26 @@ void float_rows(const Weights& w, int64_t begin, int64_t end, const Input& x, fl
       w.type, [&](auto read) { product<decltype(read)>(w, begin, end, x, y, y_stride); });
 }
 
-void lane_row(const float* x, int64_t in, float* y) {
-  const int64_t apart = lane_steps(in), whole = (in + 15) / 16 * 16;
-  const auto to = [&](int lane) { return y + turn_of_lane(lane) * apart; };
-  int64_t i = 0;
+void rows_by_lanes(const float* x, int64_t stride, int64_t tokens, int64_t in, float* y) {
+  const int64_t apart = lane_apart(in);
+  float last[8][16];
+  for (int64_t i = 0; i < in; i += 16, y += lane_tile) {
+    const auto to = [&](int lane) { return y + turn_of_lane(lane) * apart; };
+    const float* rows[8];
+    for (int64_t t = 0; t < 8; t++) {
+      rows[t] = x + std::min(t, tokens - 1) * stride + i;
+      if (in - i >= 16) continue;
+      std::fill(std::copy_n(rows[t], in - i, last[t]), std::end(last[t]), 0.f);
+      rows[t] = last[t];
+    }
 #if defined(ALEATOR_ISA_v3)
-  for (; i + 128 <= in; i += 128)
-    turn([&](int step, int k) { return load_as<v4>(x + i + 16 * step + k); },
-         [&](int lane) { return to(lane) + i / 16; });
+    // Of each lane eight are stored: two of the next step, whose own come afterwards.
+    turn([&](int t, int k) { return load_as<v4>(rows[t] + k); }, to);
+#else
+    for (int lane = 0; lane < 16; lane++)
+      for (int64_t t = 0; t < tokens; t++) to(lane)[t] = rows[t][lane];
 #endif
-  for (; i < whole; i++) to(int(i % 16))[i / 16] = i < in ? x[i] : 0;
+  }
 }
 
 void read_row(const Weights& w, int64_t row, float* y) {

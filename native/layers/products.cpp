@@ -34,6 +34,10 @@ Input Products::forms(int thread, int64_t in, int64_t tokens, Forms forms, const
       pool_->barrier();
     }
     pool_->each(thread, tokens, finish);
+    const LaneTiles tiles{tokens};
+    if (forms.lanes)
+      pool_->each(thread, tiles.n,
+                  [&](int64_t tile) { formed.take_apart(tiles, tile, rows, stride); });
   }
   Input x{.x = rows, .stride = stride, .tokens = tokens};
   if (forms.made()) formed.give(x);
