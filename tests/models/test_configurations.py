@@ -23,6 +23,10 @@ MELLUM = SMALL | {
     "num_hidden_layers": 4, "sliding_window": 8,
     "layer_types": [*["sliding_attention"] * 3, "full_attention"],
 }  # fmt: skip
+MAMBA: dict[str, Any] = {
+    "vocab_size": 96, "hidden_size": 32, "state_size": 8, "num_hidden_layers": 3, "conv_kernel": 4,
+    "time_step_rank": 4,
+}  # fmt: skip
 NEMOTRON_H: dict[str, Any] = {
     "vocab_size": 96, "hidden_size": 32, "intermediate_size": 48,
     "layers_block_type": ["linear_attention", "mlp", "full_attention", "mlp"],
@@ -78,6 +82,10 @@ test_exaone_moe = like_transformers(
         "sliding_window": 6, "sliding_window_pattern": 3,
     }
 )
+test_falcon_mamba = like_transformers(
+    "FalconMambaConfig", {}, {"expand": 16, "intermediate_size": 64, "mixer_rms_eps": 1e-2}, tolerance=2e-5,
+    sizes=MAMBA
+)
 test_falcon_h1 = like_transformers(
     "FalconH1Config", {}, {"mamba_rms_norm": True, "mamba_norm_before_gate": False, "key_multiplier": 1.0},
     tolerance=1e-4,
@@ -98,6 +106,14 @@ test_gemma2 = like_transformers(
     {"head_dim": 16, "attn_logit_softcapping": 2.0, "final_logit_softcapping": None},
     {"head_dim": 8, "attn_logit_softcapping": None, "tie_word_embeddings": False},
     sizes=SMALL | {"num_hidden_layers": 4, "sliding_window": 8}
+)
+test_gemma3 = like_transformers(
+    "Gemma3TextConfig", {}, {"final_logit_softcapping": 5.0, "layer_types": None},
+    {"tie_word_embeddings": False}, tolerance=2e-5,
+    sizes=SMALL | {
+        "num_hidden_layers": 4, "head_dim": 8, "sliding_window": 8, "query_pre_attn_scalar": 16,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+    }
 )
 test_glm4 = like_transformers(
     "Glm4Config", {"head_dim": 16}, {"head_dim": 8, "partial_rotary_factor": 0.25, "attention_bias": False}
@@ -141,6 +157,15 @@ test_hunyuan_moe = like_transformers(
     "HunYuanMoEV1Config",
     sizes=SMALL | {"intermediate_size": 24, "head_dim": 8, "num_experts": 6, "moe_topk": 3}
 )
+# B and C are small before they are normalised, which magnifies the last bits.
+test_jamba = like_transformers(
+    "JambaConfig", {}, {"num_experts": 1}, {"mamba_conv_bias": False, "tie_word_embeddings": True},
+    tolerance=1e-4, sizes=SMALL | {
+        "intermediate_size": 48, "num_hidden_layers": 4, "num_experts": 4, "num_experts_per_tok": 2,
+        "mamba_d_state": 8, "mamba_dt_rank": 4, "attn_layer_period": 2, "attn_layer_offset": 1,
+        "expert_layer_period": 3, "expert_layer_offset": 1, "use_mamba_kernels": False,
+    }
+)
 test_jais2 = like_transformers("Jais2Config", sizes=SMALL | {"num_hidden_layers": 3})
 test_lfm2 = like_transformers(
     "Lfm2Config", {}, {"conv_bias": True, "block_auto_adjust_ff_dim": False}, tolerance=1e-4,
@@ -155,6 +180,10 @@ test_lfm2moe = like_transformers(
         "intermediate_size": 96, "moe_intermediate_size": 24, "num_dense_layers": 1, "num_experts": 4,
         "num_experts_per_tok": 2, "num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"],
     }
+)
+test_mamba = like_transformers(
+    "MambaConfig", {}, {"tie_word_embeddings": False, "use_conv_bias": False, "time_step_rank": "auto"},
+    {"intermediate_size": 48}, tolerance=2e-5, sizes=MAMBA
 )
 test_mamba2 = like_transformers(
     "Mamba2Config", {}, {"use_conv_bias": False, "tie_word_embeddings": True}, tolerance=1e-4,
