@@ -21,26 +21,26 @@ random weights and a real vocabulary:
 from __future__ import annotations
 
 import argparse
-import datetime
 import http.client
 import json
 import os
-import platform
 import random
-import socket
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from engine_pauses import report_pauses
 
 import aleator
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
+from run_report import Report, command, machine, parser
+from server_process import ServerProcess
 
 COMMON = (
     "You are a helpful assistant that answers in short sentences and never repeats itself. " * 8
@@ -148,46 +148,16 @@ def of_server(port: int) -> Ask:
     return ask
 
 
-@contextmanager
-def llama_server(program: str, model: str, clients: int, threads: int) -> Iterator[int]:
-    """The port of a llama-server that has loaded a model."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(free.getsockname()[1])
-    command = [
-        program, "-m", model, "--port", str(port), "-np", str(clients), "-c", str(clients * N_CTX),
-        "-t", str(threads), "-tb", str(threads), "--log-disable", "--no-webui", "-kvu",
+def llama_server(args: argparse.Namespace, clients: int, log: Path) -> ServerProcess:
+    """A llama-server with the model."""
+    words = [
+        args.llama_server, "-m", args.model, "--port", "{port}", "-np", str(clients),
+        "-c", str(clients * N_CTX), "-t", str(args.threads), "-tb", str(args.threads),
+        "--log-disable", "--no-webui", "-kvu",
     ]  # fmt: skip
-    folder = str(Path(program).parent)
-    server = subprocess.Popen(
-        command,
-        env={**os.environ, "LD_LIBRARY_PATH": folder},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+    return ServerProcess(
+        "llama-server", words, log, LD_LIBRARY_PATH=str(Path(args.llama_server).parent)
     )
-    try:
-        for _ in range(600):
-            if server.poll() is not None:
-                raise RuntimeError(f"llama-server ended: {' '.join(command)}")
-            if healthy(port):
-                break
-            time.sleep(0.2)
-        yield port
-    finally:
-        server.terminate()
-        server.wait()
-
-
-def healthy(port: int) -> bool:
-    """Whether a server is ready."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
-    try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status == 200
-    except OSError:
-        return False
-    finally:
-        connection.close()
 
 
 def of_transformers(model: aleator.LanguageModel, clients: int, each: int, threads: int) -> float:
@@ -228,69 +198,48 @@ def of_transformers(model: aleator.LanguageModel, clients: int, each: int, threa
     return sum(len(each.generated_tokens) for each in outputs.values()) / took
 
 
-def report(seconds: float, found: Found) -> tuple[float, str]:
+def speed_and_wait(seconds: float, found: Found) -> tuple[float, list[str]]:
     """Tokens per second, and two cells of the table: these, and the seconds to the first token."""
     first = np.array(found.first)
     speed = found.tokens / seconds
-    return speed, f"{speed:.1f} | {np.median(first):.2f}, {np.quantile(first, 0.95):.2f}"
+    return speed, [f"{speed:.1f}", f"{np.median(first):.2f}, {np.quantile(first, 0.95):.2f}"]
 
 
 def main() -> None:
     """Measure what the command line asks for."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("-m", "--model", required=True)
-    parser.add_argument("--clients", default="1,4,16,64")
-    parser.add_argument("--requests", type=int, help="of each client (default: 8; --quick: 3 to 1)")
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--llama-server", metavar="PATH", help="the program to compare with")
-    parser.add_argument("--transformers", action="store_true")
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only-pauses", action="store_true")
-    parser.add_argument(
+    asked = parser(__doc__, out="Markdown")
+    asked.add_argument("-m", "--model", required=True)
+    asked.add_argument("--clients", default="1,4,16,64")
+    asked.add_argument("--requests", type=int, help="of each client (default: 8; --quick: 3 to 1)")
+    asked.add_argument("--threads", type=int, default=os.cpu_count())
+    asked.add_argument("--llama-server", metavar="PATH", help="the program to compare with")
+    asked.add_argument("--transformers", action="store_true")
+    asked.add_argument("--quick", action="store_true")
+    asked.add_argument("--only-pauses", action="store_true")
+    asked.add_argument(
         "--prompts", default="512,4096,16384", help="tokens of prompts, beside writers"
     )
-    parser.add_argument("--writers", default="1,4,15")
-    parser.add_argument("--max-pause", type=float, help="default: that of an engine")
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    args.prompts = args.prompts or ("512" if args.quick else "512,4096,16384")
-    lines: list[str] = []
-
-    def say(line: str) -> None:
-        lines.append(line)
-        print(line, flush=True)
-
-    say("# An engine under load\n")
-    say(
-        f"{datetime.date.today()}, {Path(args.model).name}, {processor()}, {args.threads} threads, "
-        f"aleator {aleator.__version__}.\n"
+    asked.add_argument("--writers", default="1,4,15")
+    asked.add_argument("--max-pause", type=float, help="default: that of an engine")
+    args = asked.parse_args()
+    report = Report(
+        "An engine under load",
+        f"{Path(args.model).name}, {args.threads} threads; {machine('aleator')}.",
+        f"    {command(__file__)}",
     )
-    command = [Path(arg).name if arg == args.model else arg for arg in sys.argv[1:]]
-    say(f"    python benchmarks/bench_engine.py {' '.join(command)}\n")
     if not args.only_pauses:
-        load_tests(args, say)
-    report_pauses(args, say)
-    if args.out:
-        args.out.write_text("\n".join(lines) + "\n")
+        load_tests(args, report)
+    report_pauses(args, report)
+    report.write(args.out)
 
 
-def processor() -> str:
-    """The processor's name, and how many there are."""
-    lines = (
-        Path("/proc/cpuinfo").read_text().splitlines() if os.path.exists("/proc/cpuinfo") else []
-    )
-    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores"
-
-
-def load_tests(args: argparse.Namespace, say: Callable[[str], None]) -> None:
+def load_tests(args: argparse.Namespace, report: Report) -> None:
     """Measure engines and their peers under the load of clients."""
     model = aleator.load(args.model, n_threads=args.threads, n_ctx=N_CTX)
-    say(
-        "| clients | engine, tokens/s | first token, median and 95 % | llama-server | first token | ratio "
-        "| transformers | ratio |"
-    )
-    say("|---:" * 8 + "|")
+    report.table(
+        "clients:", "engine, tokens/s:", "first token, median and 95 %:", "llama-server:", "first token:",
+        "ratio:", "transformers:", "ratio:",
+    )  # fmt: skip
     details: list[str] = []
     for clients in map(int, args.clients.split(",")):
         each = args.requests or (
@@ -298,22 +247,21 @@ def load_tests(args: argparse.Namespace, say: Callable[[str], None]) -> None:
         )
         with aleator.Engine(model, n_seq_max=clients) as engine:
             seconds, found = load_test(of_engine(engine), clients, each)
-            ours, cells = report(seconds, found)
+            ours, cells = speed_and_wait(seconds, found)
             details.append(where_time_goes(clients, engine.stats, found.drawing))
-        row = f"| {clients} | {cells} "
+        theirs, others = ["", "", ""], ["", ""]
         if args.llama_server:
-            with llama_server(args.llama_server, args.model, clients, args.threads) as port:
-                theirs, cells = report(*load_test(of_server(port), clients, each))
-            row += f"| {cells} | {ours / theirs:.2f} "
-        else:
-            row += "| | | "
+            with (
+                TemporaryDirectory() as folder,
+                llama_server(args, clients, Path(folder) / "log") as server,
+            ):
+                speed, beside = speed_and_wait(*load_test(of_server(server.port), clients, each))
+            theirs = [*beside, f"{ours / speed:.2f}"]
         if args.transformers:
             speed = of_transformers(model, clients, each, args.threads)
-            row += f"| {speed:.1f} | {ours / speed:.2f} |"
-        else:
-            row += "| | |"
-        say(row)
-    say("\n" + "\n".join(details) + "\n")
+            others = [f"{speed:.1f}", f"{ours / speed:.2f}"]
+        report.row(clients, *cells, *theirs, *others)
+    report.say("", *details, "")
 
 
 def where_time_goes(clients: int, stats: aleator.EngineStats, drawing: float) -> str:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 import aleator
 from aleator.engine.options import EngineOptions
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
+from run_report import Report
 
 
 @dataclass
@@ -125,34 +129,35 @@ def share(model: aleator.LanguageModel, max_pause: float, length: int, writers: 
     )
 
 
-def report_pauses(args: argparse.Namespace, say: Callable[[str], None]) -> None:
+def report_pauses(args: argparse.Namespace, report: Report) -> None:
     """Measure prompts beside writers, and say which promises are kept."""
     lengths, counts = ([int(n) for n in each.split(",")] for each in (args.prompts, args.writers))
     model = aleator.load(args.model, n_threads=args.threads, n_ctx=max(lengths) + 512)
     default = EngineOptions().max_pause
     limit = default if args.max_pause is None else args.max_pause
-    say(f"Prompts beside writers, `max_pause={limit:g}`; load before: {os.getloadavg()[0]:.2f}.\n")
-    say(
-        "| prompt, tokens | writers | first token alone, s | beside, s | times | a writer alone, tokens/s "
-        "| beside | times | pauses: median, 99 %, longest, ms | kept |"
+    report.say(
+        f"Prompts beside writers, `max_pause={limit:g}`; load before: {os.getloadavg()[0]:.2f}.", ""
     )
-    say("|---:" * 9 + "|---|")
+    report.table(
+        "prompt, tokens:", "writers:", "first token alone, s:", "beside, s:", "times:",
+        "a writer alone, tokens/s:", "beside:", "times:", "pauses: median, 99 %, longest, ms:", "kept",
+    )  # fmt: skip
     rows = []
     for length in lengths:
         for writers in counts:
             row = share(model, limit, length, writers)
             rows.append(row)
             ms = ", ".join(f"{1e3 * n:.0f}" for n in np.quantile(row.pauses, (0.5, 0.99, 1.0)))
-            say(
-                f"| {length} | {writers} | {row.alone:.2f} | {row.beside:.2f} | {row.beside / row.alone:.2f} "
-                f"| {row.usual:.1f} | {row.speed:.1f} | {row.speed / row.usual:.2f} | {ms} "
-                f"| {', '.join('yes' if kept else 'NO' for kept in row.kept)} |"
-            )
+            report.row(
+                length, writers, f"{row.alone:.2f}", f"{row.beside:.2f}", f"{row.beside / row.alone:.2f}",
+                f"{row.usual:.1f}", f"{row.speed:.1f}", f"{row.speed / row.usual:.2f}", ms,
+                ", ".join("yes" if kept else "NO" for kept in row.kept),
+            )  # fmt: skip
     promises = (
         "the first token comes after 2.5 times as long as alone at most",
         "writers keep half of their speed",
         "no pause is longer than 300 ms",
     )
-    say(f"\nLoad after: {os.getloadavg()[0]:.2f}.\n")
+    report.say("", f"Load after: {os.getloadavg()[0]:.2f}.", "")
     for told, kept in zip(promises, zip(*(row.kept for row in rows), strict=True), strict=True):
-        say(f"- {told}: {'yes' if all(kept) else f'NO, in {kept.count(False)} rows'}")
+        report.say(f"- {told}: {'yes' if all(kept) else f'NO, in {kept.count(False)} rows'}")

@@ -111,7 +111,7 @@ def test_llama_measures_the_files(tmp_path: Path) -> None:
         llama(group.items[0])
 
 
-@pytest.mark.parametrize("only", ["logits", "texts", "speed", "tests"])
+@pytest.mark.parametrize("only", ["logits", "texts", "speed"])
 def test_parts_of_it(only: str) -> None:
     first, measured, rest = gpu_decoder.groups_of(gpu_decoder.parsed(["--only", only]))
     assert {group.kind for group in (*first, *measured, *rest)} == {only}

@@ -44,7 +44,7 @@ from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 
 N_SEQ, SHARE = 4, 256
-ROUNDING = {"f32": 2e-5, "f16": 2e-3, "q8_0": 5e-3, "q4_0": 5e-2}
+ROUNDING = {"f32": 2e-5, "f16": 2e-3, "bf16": 1e-2, "q8_0": 5e-3, "q4_0": 5e-2}
 """Approximate effect of a type on logits, relative to their range."""
 Floats = npt.NDArray[np.float32]
 
@@ -78,7 +78,7 @@ def draw_setting(rng: random.Random, seed: int) -> Setting:
         case = Case("qwen2vl", 16, k, v, rng.random() < 0.5)
         return Setting(spec, case, rng.random() < 0.35, n_ubatch)
     arch = rng.choice(["llama", "qwen2", "qwen3"])
-    type_k, type_v = (rng.choice(["f32", "f16", "q8_0", "q4_0"]) for _ in range(2))
+    type_k, type_v = (rng.choice(list(ROUNDING)) for _ in range(2))
     flash = True if type_v.startswith("q") else rng.random() < 0.5
     dim = rng.choice([32, 64, 128])
     groups = rng.choice([1, 2])

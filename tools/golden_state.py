@@ -2,12 +2,11 @@
 
     python tools/golden_state.py             writes tests/data/golden_state.npz
     python tools/golden_state.py --sections  writes tests/data/golden_sections.npz: four positions (M-RoPE)
-    python tools/golden_state.py --check     exchanges states with llama.cpp, live
 
 Needs llama-cpp-python (the extra ``bench``).  Per case (a model, types of K and V): the states of a
 script of shared, removed, copied, shifted and divided sequences, and the logits on the way; the
-logits again with a float32 cache, to know the effect of rounding.  ``--check`` reads every state of
-llama.cpp with aleator and the other way round, compares bytes, and prints the distance of the next logits.
+logits again with a float32 cache, to know the effect of rounding.  (tools/compare_cache.py exchanges states
+with llama.cpp, live.)
 
 For a small qwen2vl, whose tokens have four positions: the states after texts and a picture's embeddings, as
 bytes; which positions of a next batch it accepts; and which cells of its own position an embedding sees, found
@@ -18,7 +17,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -28,7 +26,7 @@ from typing import Any
 import llama_cpp
 import numpy as np
 import numpy.typing as npt
-from llama_peer import TYPES, VERSION, Context, prompt, save
+from llama_peer import VERSION, Context, prompt, save
 from make_models import SPECS, Spec, write_model
 from run_report import parser
 
@@ -146,52 +144,6 @@ def record(case: Case, folder: Path) -> dict[str, npt.NDArray[Any]]:
     return arrays
 
 
-def check(case: Case, folder: Path) -> bool:
-    """Exchange states with llama.cpp in both directions."""
-    from aleator.generate import Batch
-    from aleator.generate import Context as Ours
-    from aleator.models import build_decoder, open_weights
-
-    path = write(folder, case)
-    decoder = build_decoder(open_weights(path))
-
-    def context() -> Ours:
-        types: dict[str, Any] = {"type_k": case.type_k, "type_v": case.type_v}
-        return Ours(decoder, n_ctx=256, n_seq_max=4, flash_attn=case.flash, **types)
-
-    def ours(ctx: Ours, rows: Sequence[tuple[int, int, Sequence[int]]]) -> Floats:
-        batch = Batch()
-        for token, pos, seqs in rows:
-            batch.add(token, pos, seqs, logits=True)
-        made: npt.NDArray[np.float32] = ctx.decode(batch)
-        return made
-
-    theirs, ctx = opened(path, case), context()
-    next(script(theirs, case.shifts))
-    whole, one = theirs.whole(), theirs.sequence(1)
-    ctx.state_read(whole)
-    good = ctx.state_write() == whole and ctx.cache.state_write(1) == one
-    other = context()
-    other.cache.state_read(one, seq=1)
-    good &= other.cache.state_write(1) == one
-    rows = [(7, 12, [0]), (9, 9, [1])]
-    a, b = theirs.decode(rows), ours(ctx, rows)
-    # Aleator's states in llama.cpp.
-    back = opened(path, case)
-    blob, one = ctx.state_write(), ctx.cache.state_write(1)
-    good &= back.restore(blob) and back.whole() == blob
-    good &= back.restore(one, 3) and back.sequence(3)[16:20] == one[16:20]
-    rows = [(3, 13, [0]), (2, 10, [3])]
-    ctx.cache.seq_cp(1, 3)
-    c, d = back.decode(rows), ours(ctx, rows)
-    apart = [float(np.abs(x - y).max() / np.ptp(x)) for x, y in ((a, b), (c, d))]
-    print(f"{case.name:32} {'equal bytes' if good else 'DIFFERENT BYTES'}, logits apart", end="")
-    print(f" {apart[0]:.1e} and {apart[1]:.1e} of their range")
-    theirs.close()
-    back.close()
-    return bool(good) and max(apart) < 0.03
-
-
 def decode_embeddings(
     llama: Context, places: Sequence[Sequence[int]], seq: int, vectors: npt.NDArray[np.float32]
 ) -> tuple[int, npt.NDArray[np.float32]]:
@@ -281,40 +233,23 @@ def sections(folder: Path, out: Path) -> None:
     print(about["accepted"], about["visible"], sep="\n")
 
 
-def checked() -> list[Case]:
-    """The cases of ``--check``: the file's and more."""
-    more = [
-        Case(arch, dim, kind, kind, flash)
-        for arch in ("llama", "qwen2", "qwen3")
-        for dim in ((32,) if arch == "qwen2" else (32, 64, 128))
-        for kind in TYPES
-        for flash in ((True,) if kind.startswith("q") else (True, False))
-    ]
-    return [*CASES, *more]
-
-
-def main() -> int:
+def main() -> None:
     asked = parser(__doc__)
     asked.add_argument("--sections", action="store_true", help="tokens of four positions")
-    asked.add_argument("--check", action="store_true", help="compare live, write nothing")
     asked.add_argument("--out", type=Path)
     args = asked.parse_args()
     subject = "sections" if args.sections else "state"
     out = args.out or Path(f"tests/data/golden_{subject}.npz")
     with tempfile.TemporaryDirectory() as folder:
-        if args.check:
-            results = [check(case, Path(folder)) for case in checked()]  # all of them, in any case
-            return int(not all(results))
         if args.sections:
             sections(Path(folder), out)
-            return 0
+            return
         arrays: dict[str, npt.NDArray[Any]] = {}
         for case in CASES:
             arrays |= record(case, Path(folder))
     arrays["cases"] = np.array(json.dumps([asdict(c) | {"name": c.name} for c in CASES]))
     save(out, arrays | {"generator": np.array(f"tools/golden_state.py, {VERSION}")})
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,7 +1,7 @@
 """Runs the decoder with the CPU's bits on a GPU: compares it with the CPU, then measures it.
 
     python tools/gpu_decoder.py [--models FILE|NAME:TYPE ...] [--seconds 840] [--out FILE.jsonl]
-                                [--only logits texts speed llama tests] [--workers N] [--device cuda]
+                                [--only logits texts speed llama] [--workers N] [--device cuda]
                                 [--llama-bench PROGRAM]
 
 1. logits: random models of every architecture and in every storage type, which take the walk of
@@ -11,7 +11,6 @@
 3. speed: tokens per second of 1, 4, 16 and 64 sequences, and of prompts of 512 and 4,096 tokens; beside the
    limit of memory with 3.35 TB/s.
 4. llama: the same files and shapes by llama.cpp's llama-bench and llama-batched-bench, if given.
-5. tests: the files test_*cuda*.py.
 
 A few items of 1. come first, then texts and speed, then the rest, until the time is over.  Items run in child
 processes.  If an item exceeds its limit, or its process dies, that is its outcome, and the rest continues in a
@@ -20,34 +19,32 @@ new process.  The file has a line of JSON for each item, written to disk before 
 The first line describes the machine, the last lists what was not run.  The exit status is 0 if everything that
 ran passed.
 
-With ``--device cpu`` Triton's interpreter computes, to test the tool itself without a GPU.
+With ``--device cpu`` Triton's interpreter computes, to test the tool itself without a GPU.  The tests that need
+a GPU are run by tools/gpu_tests.py.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 
 import gpu_tests
-from gpu_decoder_items import BUNDLED, MOST_SAID, Item, name_of
+from gpu_decoder_items import BUNDLED, Item, name_of
 from run_report import RESULTS, parser
 
-KINDS = ("logits", "texts", "speed", "llama", "tests")
-LIMITS = {"logits": 120.0, "texts": 180.0, "speed": 120.0, "llama": 120.0, "tests": 240.0}
+KINDS = ("logits", "texts", "speed", "llama")
+LIMITS = {"logits": 120.0, "texts": 180.0, "speed": 120.0, "llama": 120.0}
 """Seconds for an item, including the compilation of its kernels; a process's first item has twice that."""
 SMOKE = ("llama F16", "llama Q8_0", "llama Q4_K", "qwen3moe Q4_K", "jamba Q4_K")
 """Models that are compared first."""
@@ -110,71 +107,28 @@ def do(group: Group, child: Sequence[str], results: Results) -> None:
     """Run a group's items, in as many processes as necessary."""
     while group.items and time.monotonic() < results.end:
         with tempfile.TemporaryDirectory(prefix="gpu-decoder-") as name:
-            process, events, log = started(group, child, Path(name))
-            try:
-                outcome, seconds = watched(process, events, group, results)
-            finally:
-                ended(process)
-            if outcome:
-                said = log.read_text(errors="replace")[-MOST_SAID:]
-                item = name_of(group.items.popleft())
-                results.write({"item": item, "outcome": outcome, "seconds": seconds, "said": said})
+            one_process(group, child, results, Path(name))
 
 
-def watched(
-    process: subprocess.Popen[bytes], events: Path, group: Group, results: Results
-) -> tuple[str, float]:
-    """Read a process's events; return the outcome of its unfinished item, or ""."""
-    began, limit, under_way = time.monotonic(), 2 * group.limit, True
-    for event in happened(process, events):
+def one_process(group: Group, child: Sequence[str], results: Results, folder: Path) -> None:
+    """Run a group's items in one process, until it ends or is ended."""
+    work = {"kind": group.kind, "items": list(group.items), "events": str(folder / "events")}
+    (folder / "work").write_text(json.dumps(work))
+    process = gpu_tests.Child([*child, str(folder / "work")], folder, 2 * group.limit)
+    began, under_way = time.monotonic(), True
+    for event in process.events(results.end):
         now = time.monotonic()
-        if event is None:
-            if now > min(began + limit, results.end):
-                return "hung" if now - began > limit else "cut off", now - began
-        elif "begun" in event:
-            began, under_way = now if limit == group.limit else began, True
+        if "begun" in event:
+            under_way = True
         elif "outcome" in event:
             group.items.popleft()
             results.write({**event, "seconds": now - began})
-            began, limit, under_way = now, group.limit, False
-    return "died" if under_way else "", time.monotonic() - began
-
-
-def started(
-    group: Group, child: Sequence[str], folder: Path
-) -> tuple[subprocess.Popen[bytes], Path, Path]:
-    """A process for a group's items, the file of its events, and the file of its output."""
-    events, log = folder / "events", folder / "log"
-    events.touch()
-    work = {"kind": group.kind, "items": list(group.items), "events": str(events)}
-    (folder / "work").write_text(json.dumps(work))
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [*child, str(folder / "work")], stdout=out, stderr=out, start_new_session=True,
-            env={**os.environ, "PYTHONFAULTHANDLER": "1"},
-        )  # fmt: skip
-    return process, events, log
-
-
-def happened(process: subprocess.Popen[bytes], events: Path) -> Iterator[Item | None]:
-    """Events as they happen; None: nothing now; the last one says how the process ended."""
-    with events.open() as file:
-        while True:
-            over = process.poll() is not None  # before reading: it writes no more
-            for line in iter(file.readline, ""):
-                yield json.loads(line)
-            if over:
-                break
-            yield None
-            time.sleep(0.1)
-    yield {"ended": process.returncode}
-
-
-def ended(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process, and all that it started."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+            began, process.limit, under_way = now, group.limit, False
+        elif under_way:
+            outcome = event["ended"] if isinstance(event["ended"], str) else "died"
+            item = name_of(group.items.popleft())
+            line = {"item": item, "outcome": outcome, "seconds": now - began, "said": event["said"]}
+            results.write(line)
 
 
 # Lists of items.
@@ -228,13 +182,6 @@ def all_llama(options: argparse.Namespace) -> list[Item]:
     return [{**own, **item} for item in all_speed(options) if Path(item["file"]).exists()]
 
 
-def all_tests() -> list[Item]:
-    """The files of tests that need a GPU."""
-    return [
-        {"test": str(path)} for path in sorted((gpu_tests.ROOT / "tests").rglob("test_*cuda*.py"))
-    ]
-
-
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     from equality_decoder import TYPES
     from wide_models import MODELS
@@ -279,8 +226,6 @@ def groups_of(options: argparse.Namespace) -> tuple[list[Group], list[Group], li
     if "llama" in options.only:
         measured += shared("llama", all_llama(options), 1)
     rest = shared("logits", rows[n:], options.workers)
-    if "tests" in options.only:
-        rest = shared("tests", all_tests(), min(2, options.workers)) + rest
     return first, measured, rest
 
 

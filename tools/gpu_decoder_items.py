@@ -219,22 +219,13 @@ def llama(item: Item) -> Item:
     return {"tokens_per_second": round(json.loads(lines[-1])[key], 1)}
 
 
-def tests(item: Item) -> Item:
-    """Run a file of tests."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", item["test"]]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=gpu_tests.ROOT)
-    if done.returncode not in (0, 5):  # 5: no tests were collected, as all need a GPU
-        raise RuntimeError(done.stdout[-MOST_SAID:])
-    return {"found": done.stdout.strip().splitlines()[-1:]}
-
-
 def wait(rows: Any) -> None:
     """Wait until the device has computed rows of logits."""
     rows[-1].max().item()
 
 
 DO: dict[str, Callable[[Item], Item]] = {
-    "logits": logits, "texts": texts, "speed": speed, "llama": llama, "tests": tests,
+    "logits": logits, "texts": texts, "speed": speed, "llama": llama,
 }  # fmt: skip
 
 

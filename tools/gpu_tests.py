@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
@@ -85,53 +86,49 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 class Child:
-    """A process that runs tests, and the events that it has written so far.
+    """A process, and the events that it has written so far.
 
     Args:
-        words: Pytest's arguments.
-        folder: Folder for its files.
-        limit: Seconds without an event after which it counts as hung.
+        command: What it runs.
+        folder: Folder for its files: "events", which it writes lines of JSON to, and "log", what it prints.
+        limit: Seconds without an event after which it counts as hung; it may be changed meanwhile.
+        variables: Variables besides those of this process.
     """
 
-    def __init__(self, words: Sequence[str], folder: Path, limit: float) -> None:
-        self._events, self._log, self._limit = folder / "events", folder / "log", limit
+    def __init__(
+        self, command: Sequence[str], folder: Path, limit: float, **variables: str
+    ) -> None:
+        self.limit, self._log = limit, folder / "log"
+        self._events = folder / "events"
         self._events.write_text("")
-        path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-        around = {
-            **os.environ,
-            EVENTS: str(self._events),
-            "PYTHONPATH": path,
-            "PYTHONFAULTHANDLER": "1",
-        }
-        command = [
-            sys.executable, "-m", "pytest", "-c", "pyproject.toml", "--rootdir", ".", "-q",
-            "-p", "gpu_tests", "-p", "no:cacheprovider", *words,
-        ]  # fmt: skip
+        around = {**os.environ, "PYTHONFAULTHANDLER": "1", **variables}
         with self._log.open("wb") as out:
             self._process = subprocess.Popen(
                 command, cwd=ROOT, env=around, stdout=out, stderr=out, start_new_session=True
             )
 
-    def events(self) -> Iterator[dict[str, Any]]:
-        """Events as they happen; the last one says how the process ended."""
-        last, hung = time.monotonic(), False
+    def events(self, end: float = math.inf) -> Iterator[dict[str, Any]]:
+        """Events as they happen; the last one says how the process ended, also by ``end`` (time.monotonic)."""
+        last, how = time.monotonic(), ""
         with self._events.open() as file:
             try:
-                while True:
+                while not how:
                     ended = self._process.poll() is not None  # before reading: it writes no more
                     for line in iter(file.readline, ""):
                         last = time.monotonic()
                         yield json.loads(line)
                     if ended:
                         break
-                    if time.monotonic() - last > self._limit:
-                        hung = True
+                    if time.monotonic() - last > self.limit:
+                        how = "hung"
                         self._tell()
-                        break
-                    time.sleep(POLL)
+                    elif time.monotonic() > end:
+                        how = "cut off"
+                    else:
+                        time.sleep(POLL)
             finally:
                 self.end()
-        yield {"ended": "hung" if hung else self._process.returncode, "said": self.said()}
+        yield {"ended": how or self._process.returncode, "said": self.said()}
 
     def said(self) -> str:
         """The end of what the process printed."""
@@ -150,10 +147,20 @@ class Child:
         self._process.wait()
 
 
+def tests_in(folder: Path, limit: float, *words: str) -> Child:
+    """A pytest that writes events."""
+    command = [
+        sys.executable, "-m", "pytest", "-c", "pyproject.toml", "--rootdir", ".", "-q",
+        "-p", "gpu_tests", "-p", "no:cacheprovider", *words,
+    ]  # fmt: skip
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    return Child(command, folder, limit, PYTHONPATH=path, **{EVENTS: str(folder / "events")})
+
+
 def collected(paths: Sequence[str], folder: Path, limit: float) -> list[str]:
     """The names of all tests; SystemExit if they cannot be collected."""
     found: list[str] | None = None
-    for what in Child(["--collect-only", *paths], folder, limit).events():
+    for what in tests_in(folder, limit, "--collect-only", *paths).events():
         found = what.get("collected", found)
         if "ended" in what and what["ended"] not in (0, 5):  # 5: there are none
             raise SystemExit(f"the tests cannot be collected ({what['ended']}):\n{what['said']}")
@@ -165,7 +172,7 @@ def results(tests: Sequence[str], folder: Path, limit: float) -> Iterator[dict[s
     left = list(tests)
     while left:
         running, began, seen = left[0], time.monotonic(), 0
-        for what in Child(["--maxfail=1", *left], folder, limit).events():
+        for what in tests_in(folder, limit, "--maxfail=1", *left).events():
             if "begun" in what:
                 running, began = what["begun"], time.monotonic()
             elif "test" in what and what["test"] in left:

@@ -22,6 +22,11 @@ def tokens(n: int, seed: int = 1) -> list[int]:
     return out
 
 
+def same(a: Any, b: Any) -> bool:
+    """Whether logits are equal but for the order of sums."""
+    return bool(np.abs(a - b).max() < 1e-5 * (b.max() - b.min()))
+
+
 def interrupted(run: Callable[..., Any], call: int) -> Callable[..., Any]:
     """``run``, interrupted at the end of its ``call``-th call."""
     calls = itertools.count(1)

@@ -86,6 +86,32 @@ def test_every_verb_refuses_what_is_no_integer(model: str, bad: Any) -> None:
 
 
 @by_model
+def test_every_verb_refuses_what_is_out_of_range(model: str) -> None:
+    ctx = context(model)
+    decode(ctx)
+    cache = ctx.cache
+    before = cache.state_write()
+    for call in (
+        lambda: cache.seq_rm(3),
+        lambda: cache.seq_rm(-2),
+        lambda: cache.seq_cp(0, 5),
+        lambda: cache.seq_cp(-1, 0),
+        lambda: cache.seq_keep(-1),
+        lambda: cache.seq_keep(7),
+        lambda: cache.seq_pos_max(3),
+        lambda: cache.seq_pos_max(-1),
+        lambda: cache.seq_pos_min(-1),
+        lambda: cache.seq_add(3, 0, -1, 1),
+        lambda: cache.seq_add(0, 0, -1, 2**31),
+        lambda: cache.seq_div(0, 0, -1, 0),
+        lambda: cache.seq_div(0, 0, -1, -1),
+    ):
+        with pytest.raises(ParameterError, match="must lie in"):
+            call()
+    assert cache.state_write() == before
+
+
+@by_model
 def test_numpy_integers_are_integers(model: str) -> None:
     ctx = context(model, n_rollback=4)
     one = np.int64

@@ -78,6 +78,8 @@ def valid(handle: Sequence, marks: list[Checkpoint]) -> list[int]:
         (lambda c: c.seq_div(0, 5, -1, 2), 2),
         (lambda c: c.seq_div(0, 4, -1, 1), 8),
         (lambda c: c.seq_rm(0, 3, 5), 3),
+        (lambda c: c.seq_rm(-1, 3, 5), 3),
+        (lambda c: (c.seq_cp(0, 1), c.seq_add(1, 3, 5, 1)), 3),  # cells that both own
         (lambda c: c.seq_rm(1, 3, 5), 8),
         (lambda c: c.seq_cp(2, 0, 7, -1), 7),
     ],

@@ -64,26 +64,6 @@ def test_more_than_the_memory() -> None:
         KVCache(shapes, 1_048_576_000)
 
 
-def test_ids_and_arguments_out_of_range() -> None:
-    cache = KVCache(SMALL, 16, n_seq_max=2, rotate=lambda layer, keys, deltas: keys)
-    for call in (
-        lambda: cache.seq_rm(2),
-        lambda: cache.seq_rm(-2),
-        lambda: cache.seq_cp(0, 5),
-        lambda: cache.seq_cp(-1, 0),
-        lambda: cache.seq_keep(-1),
-        lambda: cache.seq_pos_max(2),
-        lambda: cache.seq_pos_min(-1),
-        lambda: cache.seq_add(2, 0, -1, 1),
-        lambda: cache.seq_add(0, 0, -1, 2**31),
-        lambda: cache.seq_div(0, 0, -1, 0),
-        lambda: cache.seq_div(0, 0, -1, -1),
-    ):
-        with pytest.raises(ParameterError, match="must lie in"):
-            call()
-    assert cache.seq_rm(-1) is True
-
-
 def test_full_says_how_much() -> None:
     cache = KVCache(SMALL, 16)
     with pytest.raises(CacheFull, match="larger n_ctx") as caught, cache.step() as step:
@@ -246,21 +226,6 @@ def test_why_there_are_no_cells(options: dict[str, Any], picture: str, n: int, w
         step.find(np.arange(9, 9 + n, dtype=np.int32), np.ones((n, 1), np.uint64))
     assert why in str(caught.value)
     assert (caught.value.needed, caught.value.free) == (n, 8 - len(picture.replace(".", "")))
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"policy": "streams", "prefix": PrefixConfig(texts=1)},
-        {"n_pos_per_embd": 4, "rotate": None, "prefix": PrefixConfig(texts=1)},
-        {"n_pos_per_embd": 2, "rotate": None},
-        {"n_pos_per_embd": 5, "rotate": None},
-        {"k_storage": "raw", "rotate": None},
-    ],
-)
-def test_options_that_do_not_go_together(options: dict[str, Any]) -> None:
-    with pytest.raises(ParameterError, match="|".join(options)):
-        small(8, **options)
 
 
 def rotates(layer: int, keys: Any, deltas: Any) -> Any:

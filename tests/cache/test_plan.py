@@ -267,6 +267,10 @@ def test_a_decode_of_2024_needs_cells_in_a_row(llama: Decoder) -> None:  # [O] T
         ({"policy": "streams", "n_seq_max": 3}, "n_ctx"),
         ({"compat": "llama-2023"}, "compat"),
         ({"pad": 0}, "pad"),
+        ({"n_pos_per_embd": 4, "rotate": None, "prefix": PrefixConfig(texts=1)}, "n_pos_per_embd"),
+        ({"n_pos_per_embd": 2, "rotate": None}, "n_pos_per_embd"),
+        ({"n_pos_per_embd": 5, "rotate": None}, "n_pos_per_embd"),
+        ({"k_storage": "raw", "rotate": None}, "k_storage"),
     ],
 )
 def test_options_refused(options: dict[str, Any], name: str) -> None:
@@ -276,12 +280,6 @@ def test_options_refused(options: dict[str, Any], name: str) -> None:
 
 
 # Limits
-
-
-def test_ids_beyond_the_maximum() -> None:  # [L≠] S8
-    cache = small(n_seq_max=2)
-    with pytest.raises(ParameterError, match=r"\[0, 2\)"):
-        cache.seq_cp(0, 5)
 
 
 def test_big_numbers_are_infinity() -> None:

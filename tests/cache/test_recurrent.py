@@ -7,7 +7,6 @@ micro-batch, a fork of a rewound sequence, a rewind of a sequence that shares it
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from aleator.core.errors import CannotRewind, CannotShift, Corrupt, InvalidBatch
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
+from tests.cache.caches import same
 
 TEXT = [int(t) for t in np.random.default_rng(5).integers(0, 64, 60)]
 
@@ -44,10 +44,6 @@ def feed(ctx: Any, seq: int, tokens: list[int]) -> Any:
 
 def fresh(decoder: Decoder, tokens: list[int]) -> Any:
     return feed(context(decoder), 0, tokens)
-
-
-def same(a: Any, b: Any) -> bool:
-    return bool(np.abs(a - b).max() < 1e-5 * (b.max() - b.min()))
 
 
 def ranges(cache: RecurrentCache) -> list[tuple[int, int]]:
@@ -141,17 +137,6 @@ def test_positions_stay_in_range(nine_and_three: Any) -> None:
     assert ranges(cache)[0] == (4, 4)
     with pytest.raises(ParameterError):
         cache.seq_div(0, 0, -1, 0)
-
-
-@pytest.mark.parametrize("call", [
-    lambda c: c.seq_rm(4), lambda c: c.seq_rm(-2), lambda c: c.seq_cp(0, 4), lambda c: c.seq_cp(-1, 0),
-    lambda c: c.seq_keep(7), lambda c: c.seq_add(9, 0, -1, 1), lambda c: c.seq_pos_max(-1),
-])  # fmt: skip
-def test_sequence_ids_are_checked(
-    nine_and_three: Any, call: Callable[[RecurrentCache], object]
-) -> None:
-    with pytest.raises(ParameterError, match="n_seq_max"):
-        call(nine_and_three.cache)
 
 
 # Rewinds (T22, T23)

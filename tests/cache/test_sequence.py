@@ -208,29 +208,6 @@ def test_checkpoints(ctx: Context, decoder: Decoder) -> None:
     assert s.next == 15
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda cache: cache.seq_rm(-1, 3, 4),
-        lambda cache: cache.seq_add(0, 2, 5, 1),
-        lambda cache: cache.seq_add(1, 2, 5, 1),  # cells that both own
-        lambda cache: cache.seq_div(0, 0, -1, 2),
-        lambda cache: cache.seq_keep(2),
-        lambda cache: cache.clear(),
-        lambda cache: cache.seq_cp(2, 0, 0, 3),
-    ],
-)
-def test_llama_verbs_void_checkpoints(ctx: Context, change: Any) -> None:
-    s = ctx.cache.sequence(0)
-    ctx.decode(Batch.one(tokens(6), seq=0))
-    ctx.decode(Batch.one(tokens(6), seq=2))
-    ctx.cache.seq_cp(0, 1)
-    mark = s.checkpoint()
-    change(ctx.cache)
-    with pytest.raises(CannotRewind):
-        s.restore(mark)
-
-
 def test_defrag_and_other_sequences_leave_checkpoints_alone(ctx: Context) -> None:
     ctx.decode(Batch.one(tokens(6), seq=1))
     s = ctx.cache.sequence(0)

@@ -19,7 +19,7 @@ from aleator.core.errors import CacheFull, CannotRewind, CannotShift, ParameterE
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
-from tests.cache.caches import interrupted
+from tests.cache.caches import interrupted, same
 
 # Three layers, windows of 8 in the first and the last; all in f32.
 SPEC = replace(SPECS["gemma3"], n_layers=3, pattern=2, context=2048)
@@ -56,10 +56,6 @@ def feed(ctx: Any, seq: int, tokens: list[int]) -> Any:
 
 def fresh(decoder: Decoder, tokens: list[int]) -> Any:
     return feed(context(decoder), 0, tokens)
-
-
-def same(a: Any, b: Any) -> bool:
-    return bool(np.abs(a - b).max() < 1e-5 * (b.max() - b.min()))
 
 
 def held(cache: Any, seq: int = 0) -> tuple[int, int]:

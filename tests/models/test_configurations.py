@@ -23,6 +23,16 @@ MELLUM = SMALL | {
     "num_hidden_layers": 4, "sliding_window": 8,
     "layer_types": [*["sliding_attention"] * 3, "full_attention"],
 }  # fmt: skip
+MAMBA: dict[str, Any] = {
+    "vocab_size": 96, "hidden_size": 32, "state_size": 8, "num_hidden_layers": 3, "conv_kernel": 4,
+    "time_step_rank": 4,
+}  # fmt: skip
+NEMOTRON_H: dict[str, Any] = {
+    "vocab_size": 96, "hidden_size": 32, "intermediate_size": 48,
+    "layers_block_type": ["linear_attention", "mlp", "full_attention", "mlp"],
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "ssm_state_size": 8,
+    "mamba_num_heads": 8, "mamba_head_dim": 8, "n_groups": 2, "chunk_size": 16,
+}  # fmt: skip
 MINISTRAL = {
     "rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 8,
     "llama_4_scaling_beta": 0.5, "mscale": 1.0, "mscale_all_dim": 0.5, "beta_fast": 32.0, "beta_slow": 1.0,
@@ -65,6 +75,17 @@ test_ernie4_5_moe = like_transformers(
     "Ernie4_5_MoeConfig", {}, {"moe_num_shared_experts": 0, "tie_word_embeddings": False},
     sizes=SMALL | {"moe_intermediate_size": 16, "num_hidden_layers": 3, "moe_num_experts": 6, "moe_k": 3}
 )
+test_exaone_moe = like_transformers(
+    "ExaoneMoeConfig", {}, {"n_group": 3, "topk_group": 2, "num_shared_experts": 2},
+    sizes=SMALL | {
+        "num_hidden_layers": 3, "num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 24,
+        "sliding_window": 6, "sliding_window_pattern": 3,
+    }
+)
+test_falcon_mamba = like_transformers(
+    "FalconMambaConfig", {}, {"expand": 16, "intermediate_size": 64, "mixer_rms_eps": 1e-2}, tolerance=2e-5,
+    sizes=MAMBA
+)
 test_falcon_h1 = like_transformers(
     "FalconH1Config", {}, {"mamba_rms_norm": True, "mamba_norm_before_gate": False, "key_multiplier": 1.0},
     tolerance=1e-4,
@@ -85,6 +106,14 @@ test_gemma2 = like_transformers(
     {"head_dim": 16, "attn_logit_softcapping": 2.0, "final_logit_softcapping": None},
     {"head_dim": 8, "attn_logit_softcapping": None, "tie_word_embeddings": False},
     sizes=SMALL | {"num_hidden_layers": 4, "sliding_window": 8}
+)
+test_gemma3 = like_transformers(
+    "Gemma3TextConfig", {}, {"final_logit_softcapping": 5.0, "layer_types": None},
+    {"tie_word_embeddings": False}, tolerance=2e-5,
+    sizes=SMALL | {
+        "num_hidden_layers": 4, "head_dim": 8, "sliding_window": 8, "query_pre_attn_scalar": 16,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+    }
 )
 test_glm4 = like_transformers(
     "Glm4Config", {"head_dim": 16}, {"head_dim": 8, "partial_rotary_factor": 0.25, "attention_bias": False}
@@ -128,7 +157,34 @@ test_hunyuan_moe = like_transformers(
     "HunYuanMoEV1Config",
     sizes=SMALL | {"intermediate_size": 24, "head_dim": 8, "num_experts": 6, "moe_topk": 3}
 )
+# B and C are small before they are normalised, which magnifies the last bits.
+test_jamba = like_transformers(
+    "JambaConfig", {}, {"num_experts": 1}, {"mamba_conv_bias": False, "tie_word_embeddings": True},
+    tolerance=1e-4, sizes=SMALL | {
+        "intermediate_size": 48, "num_hidden_layers": 4, "num_experts": 4, "num_experts_per_tok": 2,
+        "mamba_d_state": 8, "mamba_dt_rank": 4, "attn_layer_period": 2, "attn_layer_offset": 1,
+        "expert_layer_period": 3, "expert_layer_offset": 1, "use_mamba_kernels": False,
+    }
+)
 test_jais2 = like_transformers("Jais2Config", sizes=SMALL | {"num_hidden_layers": 3})
+test_lfm2 = like_transformers(
+    "Lfm2Config", {}, {"conv_bias": True, "block_auto_adjust_ff_dim": False}, tolerance=1e-4,
+    sizes=SMALL | {
+        "intermediate_size": 96, "block_multiple_of": 16, "num_hidden_layers": 3,
+        "layer_types": ["conv", "full_attention", "conv"],
+    }
+)
+test_lfm2moe = like_transformers(
+    "Lfm2MoeConfig", {}, {"use_expert_bias": False, "norm_topk_prob": False}, tolerance=1e-4,
+    sizes=SMALL | {
+        "intermediate_size": 96, "moe_intermediate_size": 24, "num_dense_layers": 1, "num_experts": 4,
+        "num_experts_per_tok": 2, "num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"],
+    }
+)
+test_mamba = like_transformers(
+    "MambaConfig", {}, {"tie_word_embeddings": False, "use_conv_bias": False, "time_step_rank": "auto"},
+    {"intermediate_size": 48}, tolerance=2e-5, sizes=MAMBA
+)
 test_mamba2 = like_transformers(
     "Mamba2Config", {}, {"use_conv_bias": False, "tie_word_embeddings": True}, tolerance=1e-4,
     sizes={
@@ -170,6 +226,18 @@ test_mpt = like_transformers(
 test_nemotron = like_transformers(
     "NemotronConfig", {}, {"mlp_bias": True, "attention_bias": True}, sizes=SMALL | {"num_hidden_layers": 3}
 )
+# Steps are kept from being shorter than time_step_min: most of them, with this one.
+test_nemotron_h = like_transformers(
+    "NemotronHConfig", {}, {"time_step_min": 0.7, "mlp_bias": True}, sizes=NEMOTRON_H, tolerance=1e-4
+)
+test_nemotron_h_moe = like_transformers(
+    "NemotronHConfig", {}, {"n_group": 3, "topk_group": 2, "norm_topk_prob": False}, tolerance=1e-4,
+    sizes=NEMOTRON_H | {
+        "layers_block_type": ["linear_attention", "moe", "full_attention", "moe"], "n_routed_experts": 6,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 24, "moe_shared_expert_intermediate_size": 40,
+        "routed_scaling_factor": 2.5,
+    }
+)
 test_olmo2 = like_transformers(
     "Olmo2Config", {}, {"num_key_value_heads": 4, "attention_bias": True}
 )
@@ -185,6 +253,10 @@ test_phi3 = like_transformers(
 # transformers goes by the length of the text, we by that of the context.
 test_phi3_within_the_original_length = like_transformers("Phi3Config", LONGROPE, n=24, n_ctx=32)
 test_phi3_beyond_the_original_length = like_transformers("Phi3Config", LONGROPE, n=40, n_ctx=64)
+test_qwen2moe = like_transformers(
+    "Qwen2MoeConfig", {}, {"norm_topk_prob": True}, {"mlp_only_layers": [0]},
+    sizes=QWEN3_MOE | {"shared_expert_intermediate_size": 40}
+)
 # A linear_value_head_dim of 8 is what GGUF can say.
 test_qwen35 = like_transformers(
     "Qwen3_5TextConfig", {}, {"linear_num_value_heads": 2, "attention_bias": True},
@@ -206,6 +278,15 @@ test_qwen3next = like_transformers(
 )
 test_seed_oss = like_transformers(
     "SeedOssConfig", {"head_dim": 16}, {"head_dim": 8, "attention_bias": False}
+)
+# Until a shift only: llama.cpp then rotates the keys of layers without rotation.
+test_smollm3 = like_transformers(
+    "SmolLM3Config", {}, {"no_rope_layers": [0, 1, 1, 0], "attention_bias": True},
+    sizes=SMALL | {"num_hidden_layers": 4, "bos_token_id": 1, "eos_token_id": 2}
+)
+test_stablelm = like_transformers(
+    "StableLmConfig", {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.25}},
+    {"rope_parameters": {"rope_theta": 1e5, "partial_rotary_factor": 0.5}, "use_qkv_bias": True}, whole=True
 )
 test_starcoder2 = like_transformers(
     "Starcoder2Config", {"sliding_window": None},

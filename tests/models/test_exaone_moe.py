@@ -1,4 +1,4 @@
-"""exaone-moe against llama.cpp's answers and transformers' logits."""
+"""The width of exaone-moe's shared experts."""
 
 from __future__ import annotations
 
@@ -11,15 +11,6 @@ from dense_models import DENSE
 from model_file import write_model
 
 from aleator.models import open_weights
-from tests.models.check_transformers import SMALL, like_transformers
-
-test_transformers = like_transformers(
-    "ExaoneMoeConfig", {}, {"n_group": 3, "topk_group": 2, "num_shared_experts": 2},
-    sizes=SMALL | {
-        "num_hidden_layers": 3, "num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 24,
-        "sliding_window": 6, "sliding_window_pattern": 3,
-    },
-)  # fmt: skip
 
 
 @pytest.mark.parametrize(

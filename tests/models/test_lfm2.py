@@ -1,25 +1,21 @@
-"""lfm2 against llama.cpp's answers (tools/golden_models.py) and transformers' logits."""
+"""Fields of lfm2 and lfm2moe."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hybrid_models import HYBRID
+from model_file import write_model
 
-from aleator.core.errors import FileFormatError
+from aleator.core.errors import FileFormatError, UnsupportedModel
+from aleator.models import open_weights
 from aleator.models.config import ModelConfig
 from aleator.models.files.fields import Fields
 from aleator.models.index import read_json
 from tests.models.builders import model_json
-from tests.models.check_transformers import SMALL, like_transformers
-
-test_transformers = like_transformers(
-    "Lfm2Config", {}, {"conv_bias": True, "block_auto_adjust_ff_dim": False}, tolerance=1e-4,
-    sizes=SMALL | {
-        "intermediate_size": 96, "block_multiple_of": 16, "num_hidden_layers": 3,
-        "layer_types": ["conv", "full_attention", "conv"],
-    },
-)  # fmt: skip
 
 
 def test_older_names_and_widths_that_are_not_rounded() -> None:
@@ -39,3 +35,15 @@ def test_an_old_name_s_width_is_a_number(width: Any) -> None:
     values = model_json(model_type="lfm2", block_ff_dim=width, intermediate_size=None)
     with pytest.raises(FileFormatError, match="block_ff_dim must be an integer"):
         read_json(Fields("config.json", values))
+
+
+def test_a_window_in_the_file_is_not_read(tmp_path: Path) -> None:
+    """llama.cpp reads it of lfm2 alone, where it is refused."""
+    for arch in ("lfm2moe", "lfm2"):
+        spec = replace(HYBRID[arch], meta={**HYBRID[arch].meta, "attention.sliding_window": 4})
+        path = write_model(tmp_path / f"{arch}.gguf", spec)
+        if arch == "lfm2":
+            with pytest.raises(UnsupportedModel, match="sliding_window"):
+                open_weights(path)
+        else:
+            assert open_weights(path).config.window is None

@@ -50,6 +50,7 @@ def test_quantised_safetensors(config: dict[str, Any], words: str) -> None:
         read_json(Fields("config.json", values))
 
 
+DEEPSEEK = {"n_routed_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 24}
 MIXTURE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
 STATES = {"hybrid_override_pattern": "M*M-", "ssm_state_size": 8, "mamba_num_heads": 8}
 STATES |= {"mamba_head_dim": 8, "n_groups": 2, "layer_norm_epsilon": 1e-5, "hidden_act": None}
@@ -67,6 +68,15 @@ def ropes(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("model_type", "changes", "words"),
     [
+        ("bailing_moe", {**MIXTURE, "norm_head": True}, "norm_head"),
+        ("deepseek", {**DEEPSEEK, "scoring_func": "sigmoid"}, "scoring_func"),
+        ("deepseek", {**DEEPSEEK, "norm_topk_prob": True}, "norm_topk_prob"),
+        ("stablelm", {"layer_norm_eps": 1e-5, "qk_layernorm": True}, "qk_layernorm"),
+        (
+            "stablelm",
+            {"layer_norm_eps": 1e-5, "use_parallel_residual": True},
+            "use_parallel_residual",
+        ),
         ("olmoe", {**MIXTURE, "clip_qkv": 8.0}, "clamped .clip_qkv"),
         ("hunyuan_v1_moe", {**MIXTURE, "num_experts": [4, 8]}, "different experts .num_experts"),
         ("hunyuan_v1_moe", {**MIXTURE, "moe_topk": [1, 2]}, "different experts .moe_topk"),
@@ -107,6 +117,7 @@ def test_multipliers_of_falcon_h1_are_counted() -> None:
     ("architecture", "fields", "tensor", "words"),
     [
         ("modern-bert", {"hidden_activation": "reglu"}, "", "the activation 'reglu'"),
+        ("nemotron_h_moe", {"moe_latent_size": 16}, "", "moe_latent_size"),
         ("mpt", {}, "position_embd.weight", "the tensor position_embd.weight"),
         ("mpt", {}, "blk.0.ffn_act.scales", "the tensor blk.0.ffn_act.scales"),
     ],

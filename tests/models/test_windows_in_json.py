@@ -9,6 +9,7 @@ import pytest
 from aleator.models.files.fields import Fields
 from aleator.models.index import read_json
 from tests.models.builders import model_json
+from tests.models.check_transformers import SMALL
 
 transformers: Any = pytest.importorskip("transformers")
 N_LAYERS = 30
@@ -44,3 +45,17 @@ def test_windows_of_config_json(kind: str, fields: dict[str, Any]) -> None:
     assert [window is not None and window.layers[i] for i in range(N_LAYERS)] == expected
     if window is not None:
         assert window.size == size
+
+
+@pytest.mark.parametrize("kind", ["SmolLM3", "Qwen2Moe"])
+def test_default_windows_of_transformers(kind: str) -> None:
+    """A config.json that names no kinds of layers."""
+    changes = {"sliding_window": 7, "max_window_layers": 2}
+    config = getattr(transformers, f"{kind}Config")(
+        **SMALL | ON | changes | {"num_hidden_layers": 4}
+    )
+    values = {key: value for key, value in config.to_dict().items() if key != "layer_types"}
+    window = read_json(Fields("config.json", values))[1].window
+    assert window is not None
+    assert window.layers == tuple(kind == "sliding_attention" for kind in config.layer_types)
+    assert any(window.layers)

@@ -86,5 +86,3 @@ def test_what_cannot_be_is_refused() -> None:
             apply(ROW)
     with pytest.raises(LogitsError):
         S.SamplerChain([S.BadWords([[0], [1]]), S.Greedy()]).sample(np.zeros(2, np.float32))
-    with pytest.raises(ParameterError, match=r"not one of llama\.cpp"):
-        S.SamplingParams(bad_words=[[1]], numerics="llama.cpp").chain()

@@ -98,14 +98,6 @@ def test_a_row_is_read_only_and_reused() -> None:
     assert ROW.tobytes() == before.tobytes()
 
 
-@pytest.mark.parametrize("token", [-1, 2**24])
-def test_accept_refuses_what_is_no_token(token: int) -> None:
-    c = full_chain()
-    with pytest.raises(ParameterError, match="token"):
-        c.accept(token)
-    assert c.history == []
-
-
 def test_a_chain_without_selection_says_so() -> None:
     c = chain(S.XTC(xtc_probability=0.5, xtc_threshold=0.01, seed=3))
     expected = [len(applied(c, ROW)) for _ in range(10)]

@@ -410,6 +410,7 @@ def test_references_are_portable() -> None:
         ("bad_words", [[1, 2]]),
         ("allowed_token_ids", [1, 2]),
         ("draw", "gumbel"),
+        ("draw", "mt19937"),
         ("top_k_limit", 5),
         ("repetition_per", "occurrence"),
         ("mass", "full"),

@@ -45,7 +45,16 @@ def test_a_pending_temperature_is_applied_first() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     assert S.LogitBias({}).neutral
-    wrong = ({-1: 1.0}, {0: NAN}, {"a": 1.0}, [(1, 1.0), (1, 2.0)], 5, {1.5: 2.0}, {True: 2.0})
+    wrong = (
+        {-1: 1.0},
+        {0: NAN},
+        {"a": 1.0},
+        [(1, 1.0), (1, 2.0)],
+        5,
+        {1.5: 2.0},
+        {True: 2.0},
+        {2**24: 0.0},
+    )
     for bad in wrong:
         with pytest.raises(ParameterError, match="logit_bias"):
             S.LogitBias(bad)

@@ -214,12 +214,6 @@ def test_logit_bias_forms_and_errors() -> None:
     for text in ("", "15", "x+1", "15+", "15+y", "+1"):
         with pytest.raises(ParameterError, match="logit_bias"):
             S.parse_bias(text)
-    wrong: list[Any] = [{-1: 1.0}, {1: math.nan}, [(1, 2.0), (1, 3.0)], 5, {"": 1}, {2**24: 0.0}]
-    for bad in wrong:
-        with pytest.raises(ParameterError, match="logit_bias"):
-            S.SamplingParams(logit_bias=bad)
-    with pytest.raises(ParameterError, match="token 7"):
-        params.chain().sample(np.zeros(5, np.float32))
 
 
 class Vocabulary:

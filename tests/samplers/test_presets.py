@@ -9,7 +9,6 @@ import pytest
 from numpy.typing import NDArray
 
 from aleator import samplers as S
-from aleator.core.errors import ParameterError
 
 AKUNU = [name for name in S.PRESETS if name.startswith("akunu")]
 TABLE = {  # "SamplingParams: The Configuration": temperature, top_k, top_p, min_p
@@ -142,10 +141,3 @@ def test_no_repetition_penalty_under_a_grammar() -> None:
         candidates = S.Candidates(np.array([1, 2, 2], np.float32))
         chain.apply(candidates)
         assert candidates.logits.tolist() == [1, 2 / repetition - 0.5, 2]
-
-
-def test_what_llama_cpp_does_not_have_is_refused() -> None:
-    for given in ({"top_k_limit": 256}, {"repetition_per": "occurrence", "repetition_penalty": 1.1},
-                  {"draw": "mt19937"}):  # fmt: skip
-        with pytest.raises(ParameterError, match=r"no counterpart in llama\.cpp"):
-            S.SamplingParams(numerics="llama.cpp", **given).chain()

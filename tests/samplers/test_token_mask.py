@@ -92,5 +92,3 @@ def test_params_allow_tokens_by_id() -> None:
     for bad in wrong:
         with pytest.raises(ParameterError, match="allowed_token_ids"):
             S.SamplingParams(allowed_token_ids=bad)
-    with pytest.raises(ParameterError, match=r"token_mask is not one of llama\.cpp"):
-        S.SamplingParams(allowed_token_ids=[1], numerics="llama.cpp", mirostat=2).chain()

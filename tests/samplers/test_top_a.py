@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from aleator import samplers as S
-from aleator.core.errors import ParameterError
 from tests.samplers.steps import INF, NAN, f32, kept, logs
 
 P = logs([0.5, 0.25, 0.125, 0.0625, 0.0625])
@@ -38,8 +37,3 @@ def test_a_temperature_enters_the_weights() -> None:
     row = f32(0, -2)
     assert kept(row, S.TopA(top_a=0.3)) == [0]  # 0.12 against 0.3 * 0.78
     assert kept(row, S.Temperature(temperature=4.0), S.TopA(top_a=0.3)) == [0, 1]
-
-
-def test_llama_cpp_has_none() -> None:
-    with pytest.raises(ParameterError, match=r"top_a is not one of llama\.cpp's"):
-        S.SamplerChain([S.TopA(top_a=0.5), S.Dist(1)], numerics="llama.cpp")
