@@ -353,7 +353,8 @@ class LanguageModel(ScoringModel):
             messages: mappings as in OpenAI's interface, with "role" and "content".
             tools: declarations of tools, as in OpenAI's interface; the template shows them to the model.
             tool_choice: "auto": the model chooses, which is the default; "none"; "required": it must call one;
-                or a tool's name.  The last two force a call whose arguments satisfy their schema.
+                a tool's name; or OpenAI's ``allowed_tools``, the only ones that it then sees.  A call that is
+                forced has arguments that satisfy their schema.
             enable_thinking: whether the model reasons first, for templates that read it.
             chat_template: Jinja template that writes messages as text; None: the model's.
             chat_template_kwargs: other variables that the template reads.
