@@ -20,8 +20,8 @@ import aleator._native as _native
 from aleator.core.errors import FileFormatError, TokenizerError
 from aleator.text.gguf_vocabulary import native_texts
 from aleator.text.pretokenizers import WHOLE_WORDS, ascii_cuts, ascii_words, expressions
-from aleator.text.special_tokens import PARSED, SPACE, TokenAttribute
-from aleator.text.vocabulary import BYTE_CHARACTERS, Vocabulary
+from aleator.text.special_tokens import BYTE_CHARACTERS, PARSED, SPACE, TokenAttribute
+from aleator.text.vocabulary import Vocabulary
 from aleator.text.word_pieces import Unigram, WordPieces, refusals
 
 if TYPE_CHECKING:
