@@ -1,10 +1,10 @@
-"""llama.cpp's ids for every way to cut text into words, over GPT-2's vocabulary.
+"""llama.cpp's ids for every way to cut text into words, and tiktoken's, over GPT-2's vocabulary.
 
     python tools/golden_pretokenizers.py        writes tests/data/pretokenizers.npz
 
 A vocabulary's ids show where a text was cut.  Each name in tests/data/pretokenizers.npz is one way of
 aleator.text.pretokenizers, and replaces "gpt-2" in GPT-2's vocabulary (tests/data/vocab).  Needs
-llama-cpp-python (the extra ``bench``).
+llama-cpp-python (the extra ``bench``) and tiktoken.
 """
 
 from __future__ import annotations
@@ -21,7 +21,19 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator.text.pretokenizers import PRE_TOKENIZERS
+from aleator.text.vocabulary import Vocabulary
 
+MOONSHOT = "|".join((
+    r"[\p{Han}]+",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*"
+    r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+"
+    r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+",
+))  # fmt: skip
+"""The expression of tokenization_kimi.py."""
+CASES = "fooBarBAZ'LLx ÉCOLEécole ǅungla 中Aa文b' I'\u017f x\u0301Y\u0301y ªA ʰB 中's \u00a0\u3000中 ½² Ⅻa"
+"""Where letters with cases, Han characters and marks meet."""
 VOCABULARY = Path("tests/data/vocab/gpt-2.gguf.xz")
 OUT = Path("tests/data/pretokenizers.npz")
 PIECES = (
@@ -58,6 +70,19 @@ def distinct() -> list[str]:
     return list(ways.values())
 
 
+def ranked(vocab: Vocabulary) -> dict[bytes, int]:
+    """The ids of a byte-level vocabulary's tokens, in order, but for control tokens."""
+    return {vocab.token_bytes(i): i for i in range(len(vocab)) if not vocab.is_special(i)}
+
+
+def by_tiktoken(vocab: Vocabulary) -> list[list[int]]:
+    """tiktoken's ids, with Moonshot's expression."""
+    import tiktoken
+
+    made = tiktoken.Encoding("", pat_str=MOONSHOT, mergeable_ranks=ranked(vocab), special_tokens={})
+    return [made.encode_ordinary(text) for text in (CASES, *strings(60, 8))]
+
+
 def main() -> None:
     from llama_peer import save, token_ids, vocabulary
 
@@ -69,7 +94,9 @@ def main() -> None:
             path.write_bytes(named(data, name))
             vocab = vocabulary(path)
             found = [token_ids(vocab, text) for text in strings(60, 5)]
+            own = Vocabulary.from_gguf(path)
         arrays[name] = np.array([i for ids in found for i in [*ids, 65535]], np.uint16)
+    arrays["tiktoken"] = np.array([i for ids in by_tiktoken(own) for i in [*ids, 65535]], np.uint16)
     save(OUT, arrays)
 
 

@@ -209,7 +209,7 @@ def unicode_classes() -> dict[str, str]:
     names = {
         name
         for cuts in pretokenizers.PRE_TOKENIZERS.values()
-        for name in re.findall(r"\\p\{.\}", "".join(cuts))
+        for name in re.findall(r"\\p\{\w+\}", "".join(cuts))
     }
     made = {}
     for name in sorted(names):
@@ -251,7 +251,7 @@ def facts() -> dict[str, Any]:
             k: v for k, v in vocabulary._MODELS.items() if k not in vocabulary._PIECES
         },
         "NO_VOCABULARY": vocabulary._NO_VOCABULARY,
-        "BYTE_CHARACTERS": [vocabulary.BYTE_CHARACTERS[i] for i in range(256)],
+        "BYTE_CHARACTERS": [special_tokens.BYTE_CHARACTERS[i] for i in range(256)],
         "SPACE": special_tokens.SPACE,
         "MAX_BREAKER_BYTES": dry.MAX_BREAKER_BYTES,
         "MAX_TAIL_TOKENS": dry.MAX_TAIL_TOKENS,

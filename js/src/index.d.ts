@@ -191,6 +191,7 @@ export interface ChatOptions extends Omit<GenerateOptions, 'parseSpecial' | 'suf
   tools?: Tool[]
   /** 'required': a call of some tool is forced; a name, also as { function: { name } }: of this one. */
   toolChoice?: 'auto' | 'none' | 'required' | (string & {}) | { type?: 'function'; function: { name: string } }
+    | { type: 'allowed_tools'; allowed_tools: { mode: 'auto' | 'required'; tools: { type?: 'function'; function: { name: string } }[] } }
   /** Other variables that the template reads. */
   templateArguments?: Record<string, unknown>
 }

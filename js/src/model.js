@@ -120,14 +120,14 @@ export class Model {
    */
   chat(messages, { chatTemplate, enableThinking, templateArguments = {}, tools, toolChoice, stop = [], ...given } = {}) {
     const checked = checkedMessages(messages)
-    const declared = checked_tools(fromObject(tools, 'tools'))
-    const [shown, forced] = chosen_tools(fromObject(toolChoice, 'toolChoice'), declared)
+    const [seen, forced] = chosen_tools(fromObject(toolChoice, 'toolChoice'), checked_tools(fromObject(tools, 'tools')))
+    const shown = seen.length > 0
     if (!this.tokenizer) throw new AleatorError('TokenizerError', 'the model has no vocabulary (tokenizer.ggml.model): generate from token ids')
     if (given.heal) throw new AleatorError('ParameterError', "heal=true: the template ends a chat's prompt, and not a word: leave it out")
     const template = this.template(chatTemplate)
     const { family, thinking } = template
     if (shown) template.checkCalls()
-    const variables = { tools: shown ? declared.map(([tool]) => toObject(tool)) : null, ...template.arguments(enableThinking, templateArguments) }
+    const variables = { tools: shown ? seen.map(([tool]) => toObject(tool)) : null, ...template.arguments(enableThinking, templateArguments) }
     const rendered = template.rendered(checked, variables)
     const text = textOf(rendered)
     const opened = Boolean(thinking) && text.trimEnd().endsWith(thinking.begin)
@@ -145,9 +145,9 @@ export class Model {
     if (made.phases !== undefined) made.phases = withMarks(check('phases', made.phases), template.phaseMarks, 'the chat template')
     const tokens = template.encode(rendered)
     const generation = this.generation(tokens, made, template.shown)
-    const schemas = new Map(shown ? declared.map(([, { name, parameters }]) => [name, parameters]) : [])
+    const schemas = new Map(seen.map(([, { name, parameters }]) => [name, parameters]))
     const reads = shown || family.thinking || family.marks_content ? family : null
-    return new ChatGeneration(generation, new Reply(reads, family.thinking ? null : thinking, opened, schemas, replyKey(tokens, given)))
+    return new ChatGeneration(generation, new Reply(reads, family.thinking ? null : thinking, opened, schemas, replyKey(tokens, given), forced.length > 0))
   }
   template(source = this.vocabulary.chatTemplate) {
     if (source !== this.lastTemplate?.source) this.lastTemplate = new ChatTemplate(source, this.tokenizer)

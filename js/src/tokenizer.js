@@ -13,7 +13,7 @@ const WHITE = '\\t-\\r \\u0085\\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f
 function expression(text) {
   let made = ''
   let inside = false
-  for (const part of text.match(/\\p\{.\}|\\.|[^\\]/gsu)) {
+  for (const part of text.match(/\\p\{\w+\}|\\.|[^\\]/gsu)) {
     if (part === '\\s') made += inside ? WHITE : `[${WHITE}]`
     else if (part === '\\S') made += `[^${WHITE}]`
     else if (part === '\\"') made += '"'

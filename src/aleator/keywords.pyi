@@ -544,7 +544,7 @@ class CacheKeywords(TypedDict, total=False):
 
     n_rollback: int
     """Tokens by which a sequence of a recurrent model can be rewound (others: any number) (0 to
-    4096; default: 0)."""
+    4096; default: 0; of a loaded model 8 or what 64 MiB hold)."""
 
     n_batch: int
     """Tokens of one prefill call: batches are cut into pieces of at most so many (1 or more;

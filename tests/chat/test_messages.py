@@ -131,12 +131,12 @@ def test_tools_that_are_malformed(tools: Any, match: str) -> None:
 def test_choices() -> None:
     tools = checked_tools([WEATHER, CLOCK])
     weather, clock = (function for _, function in tools)
-    assert chosen_tools(None, tools) == chosen_tools("auto", tools) == (True, [])
-    assert chosen_tools("none", tools) == (False, [])
-    assert chosen_tools("required", tools) == (True, [weather, clock])
+    assert chosen_tools(None, tools) == chosen_tools("auto", tools) == (tools, [])
+    assert chosen_tools("none", tools) == ([], [])
+    assert chosen_tools("required", tools) == (tools, [weather, clock])
     named = {"type": "function", "function": {"name": "clock"}}
-    assert chosen_tools("clock", tools) == chosen_tools(named, tools) == (True, [clock])
-    assert chosen_tools(None, []) == (False, [])
+    assert chosen_tools("clock", tools) == chosen_tools(named, tools) == (tools, [clock])
+    assert chosen_tools(None, []) == ([], [])
     for choice in ("any", 3, {"type": "function"}, {"function": {"name": "no"}}):
         with pytest.raises(ParameterError, match="give one of 'auto', 'none', 'required', 'get_w"):
             chosen_tools(choice, tools)
@@ -144,9 +144,40 @@ def test_choices() -> None:
         chosen_tools("required", [])
 
 
+def _allowed(mode: Any, *names: Any) -> dict[str, Any]:
+    listed = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": listed}}
+
+
+def test_allowed_tools() -> None:
+    """The model sees the listed tools alone, and must call one of them where the mode says so."""
+    tools = checked_tools([WEATHER, CLOCK])
+    _, clock = tools[1]
+    assert chosen_tools(_allowed("auto", "clock"), tools) == (tools[1:], [])
+    assert chosen_tools(_allowed("required", "clock"), tools) == (tools[1:], [clock])
+    both = _allowed("required", "clock", "get_weather")
+    assert chosen_tools(both, tools) == chosen_tools("required", tools)
+    within = "tool_choice.allowed_tools"
+    wrong: list[tuple[Any, str]] = [
+        ({"type": "allowed_tools"}, f"{within}=None: give"),
+        (_allowed("none", "clock"), f"{within}.mode='none': give 'auto' or 'required'"),
+        (_allowed("auto"), rf"{within}.tools=\[\]: give a list of tools"),
+        (
+            _allowed("auto", "clock", "sun"),
+            r"tools\[1\].function.name='sun': .* get_weather, clock",
+        ),
+        (_allowed("auto", ["clock"]), r"tools\[0\].function.name=\['clock'\]"),
+    ]
+    for choice, match in wrong:
+        with pytest.raises(ParameterError, match=match) as caught:
+            chosen_tools(choice, tools)
+        assert caught.value.parameter == "tool_choice"
+
+
 def test_strict_arguments_need_a_forced_call() -> None:
-    strict = checked_tools([{"function": {"name": "f", "strict": True}}])
-    with pytest.raises(ParameterError, match=r"tools\[0\].function.strict=True"):
+    strict = checked_tools([CLOCK, {"function": {"name": "f", "strict": True}}])
+    assert chosen_tools(_allowed("auto", "clock"), strict) == (strict[:1], [])
+    with pytest.raises(ParameterError, match=r"tools\[1\].function.strict=True"):
         chosen_tools("auto", strict)
     assert chosen_tools("required", strict)[1]
-    assert chosen_tools("none", strict) == (False, [])
+    assert chosen_tools("none", strict) == ([], [])

@@ -121,5 +121,8 @@ def test_refused(aleator: Command, folder: Path, tmp_path: Path) -> None:
     assert (result.code, "has no tokenizer.json, tokenizer.model or" in result.err) == (3, True)
     (folder / "tiktoken.model").write_text("IQ== 0")
     result = aleator("convert", str(folder), out)
-    assert (result.code, "tiktoken.model: a vocabulary of tiktoken" in result.err) == (3, True)
+    assert (result.code, "tiktoken.model: how texts are cut is known of TikTok" in result.err) == (
+        3,
+        True,
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["small"]

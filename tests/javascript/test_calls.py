@@ -280,14 +280,16 @@ def test_what_holds_itself_is_refused(run: Run) -> None:
     cases: list[dict[str, Any]] = [{"path": str(bundled_model()), "of": name} for name in names]
     for name, told in zip(names, run("circles", cases), strict=True):
         assert told["error"] == "ParameterError"
-        assert told["message"].startswith(f"{name}: objects and arrays are nested more than 1000")
+        assert told["message"].startswith(f"{name}: objects and arrays are nested more than 128")
 
 
 def test_choices_of_tools(run: Run) -> None:
-    """Without a call that is forced, tools are shown unless "none" is chosen."""
+    """Without a call that is forced, tools are shown unless "none" or others are chosen."""
     path, source = str(bundled_model()), templates.HERMES
-    asked: list[Any] = [None, "auto", "none"]
-    base: dict[str, Any] = {"seed": 1, "maxTokens": 8, "chatTemplate": source, "tools": TOOLS[1:2]}
+    write = {"type": "function", "function": {"name": TOOLS[2]["function"]["name"]}}
+    allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [write]}}
+    asked: list[Any] = [None, "auto", "none", allowed]
+    base: dict[str, Any] = {"seed": 1, "maxTokens": 8, "chatTemplate": source, "tools": TOOLS[1:]}
     cases: list[dict[str, Any]] = [
         {
             "path": path,
@@ -298,7 +300,7 @@ def test_choices_of_tools(run: Run) -> None:
     ]  # fmt: skip
     for choice, told in zip(asked, run("talks", cases), strict=True):
         answer = aleator.load().chat(
-            HI, chat_template=source, tools=TOOLS[1:2], tool_choice=choice, seed=1, max_tokens=8
+            HI, chat_template=source, tools=TOOLS[1:], tool_choice=choice, seed=1, max_tokens=8
         )
         assert told == _answer(answer)
-    assert chosen_tools("none", checked_tools(TOOLS)) == (False, [])
+    assert chosen_tools("none", checked_tools(TOOLS)) == ([], [])

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from golden_pretokenizers import named
 
 import aleator
 from aleator.models.hub.bundled import bundled_model
@@ -82,9 +83,11 @@ def _texts() -> list[str]:
 def test_texts_have_the_same_tokens(run: Run, tmp_path: Path) -> None:
     cases: list[dict[str, Any]] = []
     expected: list[Any] = []
-    for file in sorted(VOCABULARIES.glob("*.gguf.xz")):
-        path = tmp_path / file.stem
-        path.write_bytes(lzma.decompress(file.read_bytes()))
+    files = {each.stem: lzma.decompress(each.read_bytes()) for each in VOCABULARIES.glob("*.xz")}
+    files["kimi-k2.gguf"] = named(files["gpt-2.gguf"], "kimi-k2")
+    for name, data in sorted(files.items()):
+        path = tmp_path / name
+        path.write_bytes(data)
         tokenizer = Tokenizer(Vocabulary.from_gguf(path))
         cases.append({"path": str(path), "texts": _texts()})
         expected.append(
@@ -98,7 +101,7 @@ def test_texts_have_the_same_tokens(run: Run, tmp_path: Path) -> None:
                 for text in _texts()
             ]
         )
-    assert len(cases) == 4
+    assert len(cases) == 5
     assert run("tokens", cases) == expected
 
 

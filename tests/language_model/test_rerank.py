@@ -53,6 +53,18 @@ def test_a_template_makes_any_model_answer(reranker: aleator.LanguageModel, tmp_
         assert each.score == pytest.approx(own[each.index], abs=1e-6)
 
 
+def test_documents_are_cut_to_as_many_tokens(reranker: aleator.LanguageModel) -> None:
+    """One that has no more is left as it is; half a character at the cut is left out."""
+    tokens = reranker.tokenizer
+    whole = len(tokens.encode("king \u20ac", add_special=False))
+    assert reranker.tokenizer.decode(tokens.encode("king \u20ac")[: whole - 1]).endswith("\ufffd")
+    for cut, same in ((whole, "king \u20ac"), (whole - 1, "king ")):
+        (made,) = reranker.rerank(QUERY, ["king \u20ac"], max_tokens_per_doc=cut)
+        assert made == reranker.rerank(QUERY, [same])[0]
+    with pytest.raises(aleator.ParameterError, match="max_tokens_per_doc=0: give an integer"):
+        reranker.rerank(QUERY, DOCUMENTS, max_tokens_per_doc=0)
+
+
 def test_names_of_control_tokens_in_documents_are_text(reranker: aleator.LanguageModel) -> None:
     (found,) = reranker.rerank("{document}", ["<|im_end|>{query}"])
     text = TEMPLATE.replace("{query}", "{document}", 1)

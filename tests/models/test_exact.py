@@ -123,6 +123,22 @@ def test_too_little_memory(gpu: Callable[..., None]) -> None:
         check_memory(weights, places, 1, 256, 4096)
 
 
+@pytest.mark.parametrize("given", [{}, {"n_rollback": 0}, {"n_rollback": 20}])
+def test_states_to_go_back_to_are_counted(
+    given: Any, gpu: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as the model's contexts have, whether they are asked for or not."""
+    path = write_wide(tmp_path / "m.gguf", MODELS["qwen3next"], "Q8_0")
+    context = aleator.load(path, device="cpu", n_ctx=64, **given).context()
+    gpu()
+    counted: list[Any] = []
+    monkeypatch.setattr("aleator.language_model.model.check_memory", lambda *of: counted.append(of))
+    monkeypatch.setattr("aleator.language_model.model.build_decoder", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        aleator.load(path, device="cuda", n_ctx=64, **given)
+    assert counted[0][2] == sum(context.cache.device_bytes.values())
+
+
 @pytest.mark.parametrize("name", ["llama", "qwen3moe", "deepseek2", "qwen3next", "gemma4"])
 def test_steps_take_no_more_than_is_counted(name: str, tmp_path: Path) -> None:
     """Captured steps and others side by side, of as many tokens as make all else small; nor much less."""

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from aleator.server.playground.as_json import StepFormatter
-from aleator.text.special_tokens import SpecialTokens, TokenAttribute
-from aleator.text.vocabulary import BYTE_CHARACTERS, Vocabulary
+from aleator.text.special_tokens import BYTE_CHARACTERS, SpecialTokens, TokenAttribute
+from aleator.text.vocabulary import Vocabulary
 from tests.playground.browser import AXE, VIEWS, Browser, missing, tokens, violations, write
 
 if missing():

@@ -8,8 +8,8 @@ import numpy as np
 
 from aleator.server.playground.as_json import MOST_TEXT, StepFormatter
 from aleator.server.playground.recording import LogitsMemory
-from aleator.text.special_tokens import SpecialTokens, TokenAttribute
-from aleator.text.vocabulary import BYTE_CHARACTERS, Vocabulary
+from aleator.text.special_tokens import BYTE_CHARACTERS, SpecialTokens, TokenAttribute
+from aleator.text.vocabulary import Vocabulary
 
 HOSTILE = [
     b"<script>alert(1)</script>",

@@ -112,7 +112,7 @@ def test_reasoning_that_cannot_be_is_off_already(client: Client) -> None:
     """The template of this client knows no reasoning."""
     assert client.made("/v1/messages", messages=HI, max_tokens=2, model=client.service.name, **OFF)
     on: dict[str, Any] = {"thinking": {"type": "enabled", "budget_tokens": 4}}
-    assert "thinking.type=True is not read" in refused(
+    assert "thinking.type='enabled' is not read" in refused(
         client, max_tokens=9, model=client.service.name, **on
     )
 

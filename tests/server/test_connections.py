@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Iterator
 
@@ -129,6 +130,17 @@ def test_a_client_that_goes_frees_its_slots_within_a_second(live: Live, stream: 
     until(lambda: running(live) == 4)  # two are made, two wait
     connection.close()
     assert until(lambda: running(live) == 0) < 1
+
+
+def test_a_client_that_sends_no_more_is_gone(live: Live) -> None:
+    """As at llama-server: nothing tells it from one that has closed; but what is known at once is sent."""
+    with live.send(request_of({**LONG, "stream": True})) as connection:
+        until(lambda: running(live) == 4)
+        connection.shutdown(socket.SHUT_WR)
+        assert until(lambda: running(live) == 0) < 1
+    with live.send(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n") as other:
+        other.shutdown(socket.SHUT_WR)
+        assert b'{"status":"ok"}' in rest(other)
 
 
 def test_a_client_that_resets_frees_its_slots(live: Live) -> None:

@@ -392,9 +392,12 @@ def test_the_memory_of_a_model_counts_its_draft_and_the_states_and_windows_of_al
     plain, mamba = folder / "plain.gguf", write_model(tmp_path / "mamba.gguf", SPECS["mamba"])
     sizes = cache_of_layers(open_weights(mamba).config, 512, "f16", "f16", 2)
     for path, back in ((plain, 0), (mamba, 8 * 2 * sum(states for _, _, states in sizes))):
-        alone = listed(path)(ended=print).measure()
-        drafted = listed(path, model={"model_draft": str(path)})(ended=print).measure()
-        assert drafted == 2 * (alone + back)
+        fixed, alone, drafted = (
+            listed(path, model=given)(ended=print).measure()
+            for given in ({"n_rollback": 0}, {}, {"model_draft": str(path)})
+        )
+        assert alone == fixed + back
+        assert drafted == 2 * alone
     config = open_weights(plain).config
     windows = WindowConfig(64, (True,) * config.n_layers, config.rope)
     one, eight = (

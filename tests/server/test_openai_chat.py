@@ -154,6 +154,33 @@ def test_forced_calls_go_back_and_forth(client: Client) -> None:
     assert "tool_calls" not in none["message"]
 
 
+def test_allowed_tools(client: Client) -> None:
+    """Only the listed may be called, in both forms; a name that is not declared is refused as it was sent."""
+    tools = [{"type": "function", "function": {"name": n}} for n in ("moon", "sun")]
+    sun = {"mode": "required", "tools": tools[1:]}
+    choice = {"type": "allowed_tools", "allowed_tools": sun}
+    body: Any = {**HI, "max_tokens": 80, "tools": tools}
+    for seed in range(3):
+        (made,) = client.made(PATH, **{**body, "seed": seed}, tool_choice=choice)["choices"]
+        assert [x["function"]["name"] for x in made["message"]["tool_calls"]] == ["sun"]
+    flat: Any = [{"type": "function", "name": n} for n in ("moon", "sun")]
+    body = {"input": "Hi", "tools": flat, "max_output_tokens": 80}
+    choice = {"type": "allowed_tools", "mode": "required", "tools": flat[1:]}
+    (call,) = client.made("/v1/responses", **body, tool_choice=choice)["output"]
+    assert (call["type"], call["name"]) == ("function_call", "sun")
+    choice["tools"] = [{"type": "function", "name": "mars"}]
+    refused = client.refused("/v1/responses", **body, tool_choice=choice)
+    assert "tool_choice.tools[0].name='mars': declared are moon, sun" in refused["message"]
+
+
+def test_a_forced_call_that_is_cut_within_its_name_is_no_content(client: Client) -> None:
+    body: Any = {**HI, "max_tokens": 12, "tools": [WEATHER], "tool_choice": "required"}
+    body["complete_grammar"] = False
+    (made,) = client.made(PATH, **body)["choices"]
+    assert (made["finish_reason"], made["message"]["content"]) == ("length", "")
+    assert "tool_calls" not in made["message"]
+
+
 def test_one_call_at_most(client: Client) -> None:
     """A reply that calls twice ends with its first call where calls must not be parallel."""
     call = '<tool_call>{"name": "get_weather", "arguments": {"city": "Verona"}}</tool_call>'

@@ -16,6 +16,7 @@ from starlette.requests import Request
 
 import aleator
 from aleator.core.cancellation import check_cancelled
+from aleator.server.dialects.embeddings import DEFAULTS
 from aleator.server.errors import ApiError
 from tests.server.conftest import Client
 
@@ -107,6 +108,20 @@ def test_long_documents_are_cut_if_that_is_asked_for(scoring: Client) -> None:
     assert made["usage"]["prompt_tokens"] == 64
     error = scoring.refused("/v1/rerank", query="king " * 90, documents=["a"], truncate=True)
     assert error["message"].startswith("the query alone takes 9")
+
+
+def test_documents_are_cut_to_max_tokens_per_doc(
+    scoring: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever fits the context; at Cohere's own path there is a default."""
+    asked: Any = {"query": "a", "documents": ["king " * 30, "king"]}
+    made = scoring.made("/v1/rerank", **asked, max_tokens_per_doc=7)
+    short = scoring.made("/v1/rerank", query="a", documents=["king " * 7, "king"])
+    assert made["results"] == short["results"]
+    assert made["usage"] == short["usage"]
+    monkeypatch.setitem(DEFAULTS, "/v2/rerank", 7)
+    assert scoring.made("/v2/rerank", **asked)["results"] == made["results"]
+    assert scoring.made("/v1/rerank", **asked)["usage"] != made["usage"]
 
 
 def test_models_without_a_head_do_not_rank(bert: Client, client: Client) -> None:

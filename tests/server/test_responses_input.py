@@ -104,6 +104,10 @@ def test_tools_and_the_choice_of_one() -> None:
     assert made.parallel_tool_calls is False
     assert asked(tools=[{**TOOL, "strict": True}]).tools[0]["function"]["strict"] is True
     assert asked(tool_choice="required").tool_choice == "required"
+    listed = {"mode": "auto", "tools": [{"type": "function", "name": "weather"}]}
+    named = [{"type": "function", "function": {"name": "weather"}}]
+    chosen = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": named}}
+    assert asked(tool_choice={"type": "allowed_tools", **listed}).tool_choice == chosen
 
 
 def test_formats_of_the_text() -> None:
@@ -191,7 +195,12 @@ def test_labels_are_accepted() -> None:
         ({"tools": [{"type": "web_search"}]}, "tools[0].type", "only tools of type 'function'"),
         ({"tools": [{**TOOL, "function": {}}]}, "tools[0].function", "unknown"),
         ({"tools": {}}, "tools", "give a list of tools"),
-        ({"tool_choice": {"type": "allowed_tools", "tools": []}}, "tool_choice.type", "give 'function'"),
+        ({"tool_choice": {"type": "mcp"}}, "tool_choice.type", "give 'function' or 'allowed_tools'"),
+        (
+            {"tool_choice": {"type": "allowed_tools", "tools": [{"type": "mcp"}]}},
+            "tool_choice.tools[0].type",
+            "give 'function'",
+        ),
         ({"text": {"verbosity": "low"}}, "text.verbosity", "ask for it in a message"),
         ({"text": {"format": {"type": "json"}}}, "text.format.type", "give 'text'"),
         (

@@ -10,8 +10,7 @@ import pytest
 
 from aleator import _native
 from aleator.text.gguf_vocabulary import native_texts
-from aleator.text.special_tokens import SPACE
-from aleator.text.vocabulary import BYTE_CHARACTERS
+from aleator.text.special_tokens import BYTE_CHARACTERS, SPACE
 
 BYTE_TEXTS = [BYTE_CHARACTERS[byte] for byte in range(256)]
 BYTE_TOKENS = [f"<0x{byte:02X}>" for byte in range(256)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -293,6 +294,24 @@ def test_a_list_of_more_bytes_than_any_model(tmp_path: Path, monkeypatch: Any) -
     monkeypatch.setattr("aleator.text.sentencepiece.MAX_BYTES", 20)
     with pytest.raises(FileFormatError, match="at most 20"):
         words(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "number"),
+    [("IQ== 7", 1), ("IQ==", 1), ("IQ 0", 1), ("I Q== 0", 1), ("IQ== x", 1), (" 0", 1), ("IQ== 0\nIQ== 1", 2),
+     (f"{'QUFB' * 43} 0", 1), ("IQ== 0\n\nIg== 2", 3)],
+)  # fmt: skip
+def test_damaged_ranks(line: str, number: int, tmp_path: Path) -> None:
+    config = {"tokenizer_class": "TikTokenTokenizer"}
+    with pytest.raises(FileFormatError, match=f"line {number}, .*is not a new token of 1 to 128 b"):
+        opened(tmp_path, "tiktoken.model", line.encode(), tokenizer_config=config)
+
+
+def test_ranks_whose_tokens_are_made_in_too_many_ways(tmp_path: Path) -> None:
+    lines = [base64.b64encode(b"a" * n) + b" %d" % (n - 1) for n in range(1, 33)]
+    config = {"tokenizer_class": "TikTokenTokenizer"}
+    with pytest.raises(FileFormatError, match="more than 8 pairs of tokens for each"):
+        opened(tmp_path, "tiktoken.model", b"\n".join(lines), tokenizer_config=config)
 
 
 def test_a_directory_without_any(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import lzma
 import random
 from pathlib import Path
@@ -10,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tokenizers
-from golden_pretokenizers import OUT, VOCABULARY, distinct, named, strings
+from golden_pretokenizers import CASES, OUT, VOCABULARY, distinct, named, ranked, strings
 from tokenizers import pre_tokenizers
 
 from aleator.core.errors import UnsupportedModel
@@ -24,6 +26,7 @@ from aleator.text.pretokenizers import (
 )
 from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
+from tests.text.test_gguf_fields import made as converted
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,11 +53,36 @@ def test_ids_are_llama_cpps(
     assert [i for part in ids for i in part] == golden[name].tolist()
 
 
+def test_ids_of_a_directory_are_tiktokens(
+    golden: dict[str, npt.NDArray[np.uint16]], gpt2: bytes, tmp_path: Path
+) -> None:
+    """Of ranks, in Moonshot's form; GGUF holds the same, and llama.cpp cuts no letters by their case."""
+    path = tmp_path / "vocab.gguf"
+    path.write_bytes(named(gpt2, "kimi-k2"))
+    ranks = ranked(Vocabulary.from_gguf(path))
+    lines = [base64.b64encode(token) + b" %d\n" % rank for token, rank in ranks.items()]
+    (tmp_path / "tiktoken.model").write_bytes(b"".join(lines))
+    end = {str(len(ranks)): {"content": "[EOS]", "special": True}}
+    config = {"tokenizer_class": "TikTokenTokenizer", "added_tokens_decoder": end}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config | {"eos_token": "[EOS]"}))
+    vocab = Vocabulary.from_directory(tmp_path)
+    assert (vocab.pre, vocab.eos, vocab.add_bos) == ("kimi-k2", len(ranks), False)
+    file, left_out = converted(tmp_path, len(vocab), "kimi-linear")
+    assert left_out == []
+    for made in (vocab, Vocabulary.from_gguf(path), Vocabulary.from_gguf(file)):
+        ids = [
+            [*Tokenizer(made).encode(text, add_special=False), 65535]
+            for text in (CASES, *strings(60, 8))
+        ]
+        assert [i for part in ids for i in part] == golden["tiktoken"].tolist()
+    assert Tokenizer(vocab).encode("a[EOS]", parse_special=True)[1:] == [len(ranks)]
+
+
 def test_names_that_need_a_rule_have_one() -> None:
     assert set(PRE_TOKENIZERS) >= ADDS_BOS
     assert set(PRE_TOKENIZERS) >= WHOLE_WORDS
-    with pytest.raises(UnsupportedModel, match=r"kimi-k2.*supported are .*tekken"):
-        expressions("kimi-k2")
+    with pytest.raises(UnsupportedModel, match=r"kimi-k9.*supported are .*tekken"):
+        expressions("kimi-k9")
 
 
 PIECES = [

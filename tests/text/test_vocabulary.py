@@ -15,7 +15,7 @@ from aleator.text import (
     Tokenizer,
     Vocabulary,
     gguf_vocabulary,
-    vocabulary,
+    special_tokens,
 )
 from tests.models.builders import model_metadata, write_gguf
 from tests.text import vocabularies
@@ -67,7 +67,7 @@ def test_every_byte_has_a_character_that_can_be_seen() -> None:
     seen = [b for b in range(256) if 0x21 <= b <= 0x7E or 0xA1 <= b <= 0xAC or b >= 0xAE]
     others = [b for b in range(256) if b not in seen]
     expected = {b: chr(b) for b in seen} | {b: chr(256 + i) for i, b in enumerate(others)}
-    assert vocabulary._byte_alphabet() == expected == vocabulary.BYTE_CHARACTERS
+    assert expected == special_tokens.BYTE_CHARACTERS
 
 
 def test_scores_are_numbers_of_any_type() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aleator.text.vocabulary import BYTE_CHARACTERS
+from aleator.text.special_tokens import BYTE_CHARACTERS
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 _GGML = "tokenizer.ggml."

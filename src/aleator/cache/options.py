@@ -72,7 +72,7 @@ class CacheOptions(Options):
     )  # fmt: skip
     n_rollback: int = host_option(
         "tokens by which a sequence of a recurrent model can be rewound (others: any number)",
-        0, low=0, high=4096,
+        0, low=0, high=4096, flags=("--n-rollback",), shown="0; of a loaded model 8 or what 64 MiB hold",
     )  # fmt: skip
 
 

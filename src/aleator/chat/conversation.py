@@ -429,5 +429,8 @@ class Conversation(Uncopyable):
         choice: ToolChoice | None = self._about["tool_choice"]
         if messages[-1]["role"] != "tool" or choice in (None, "auto", "none"):
             return choice
-        strict = any(tool["function"].get("strict") for tool, _ in tools)
-        return "none" if strict else "auto"
+        if any(tool["function"].get("strict") for tool, _ in tools):
+            return "none"
+        if isinstance(choice, Mapping) and "allowed_tools" in choice:
+            return {**choice, "allowed_tools": {**choice["allowed_tools"], "mode": "auto"}}
+        return "auto"

@@ -110,6 +110,10 @@ class Function:
     parameters: Any
 
 
+Declared = tuple[dict[str, Any], Function]
+"""A tool as a template takes it, and as needed to read and force calls."""
+
+
 def checked_messages(messages: object) -> list[dict[str, Any]]:
     """Messages as a template takes them: contents are texts, arguments of calls mappings.
 
@@ -243,8 +247,8 @@ def call_arguments(
     return dict(value)
 
 
-def checked_tools(tools: object) -> list[tuple[dict[str, Any], Function]]:
-    """Tool declarations, each as a template takes it and as needed to read and force calls.
+def checked_tools(tools: object) -> list[Declared]:
+    """Tool declarations.
 
     Raises:
         ParameterError: Names the tool by its index, the field, and what is allowed.
@@ -261,7 +265,7 @@ def checked_tools(tools: object) -> list[tuple[dict[str, Any], Function]]:
     return made
 
 
-def _tool(where: str, tool: object) -> tuple[dict[str, Any], Function]:
+def _tool(where: str, tool: object) -> Declared:
     shape = '{"type": "function", "function": {"name": "...", "parameters": {...}}}'
     _, function = _with_function(where, tool, shape)
     name = function.get("name")
@@ -283,38 +287,65 @@ def _tool(where: str, tool: object) -> tuple[dict[str, Any], Function]:
 
 
 def chosen_tools(
-    choice: object, tools: Sequence[tuple[dict[str, Any], Function]]
-) -> tuple[bool, list[Function]]:
-    """The tools that a choice allows: "auto" (also None), "none", "required", a tool's name, or OpenAI's
-    mapping.
+    choice: object, tools: Sequence[Declared]
+) -> tuple[Sequence[Declared], list[Function]]:
+    """The tools that a choice allows: "auto" (also None), "none", "required", a tool's name, or one of OpenAI's
+    mappings: of a tool, or of ``allowed_tools``.
 
     Returns:
-        Whether the model sees the tools, and the tools of which it must call one; [] if it need not.
+        The tools that the model sees, and those of which it must call one; [] if it need not.
 
     Raises:
         ParameterError: Another choice, one without tools, or a tool that is not declared.
     """
-    functions = [function for _, function in tools]
+    seen = tools
+    if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
+        choice, seen = _allowed(choice.get("allowed_tools"), tools)
+    functions = [function for _, function in seen]
     names = [function.name for function in functions]
     name = choice
     if isinstance(choice, Mapping):
         asked = choice.get("function")
         name = asked.get("name") if isinstance(asked, Mapping) else None
     elif choice in (None, "auto", "none"):
-        strict = [i for i, (tool, _) in enumerate(tools) if tool["function"].get("strict")]
+        strict = [
+            i
+            for i, (tool, f) in enumerate(tools)
+            if f.name in names and tool["function"].get("strict")
+        ]
         if strict and choice != "none":
             raise ParameterError(
                 f"tools[{strict[0]}].function.strict=True: arguments are forced to satisfy their schema only "
                 "where a call is: give tool_choice='required' or the tool's name, or leave strict out"
             )
-        return choice != "none" and bool(functions), []
+        return [] if choice == "none" else seen, []
     elif choice == "required" and functions:
-        return True, functions
+        return seen, functions
     if name in names:
-        return True, [functions[names.index(name)]]
+        return seen, [functions[names.index(name)]]
     known = ", ".join(["'auto'", "'none'", "'required'", *map(repr, names)])
     what = f"give one of {known}" if names else "no tools are given"
     raise _wrong("tool_choice", choice, what)
+
+
+def _allowed(asked: object, tools: Sequence[Declared]) -> tuple[object, Sequence[Declared]]:
+    """The mode of ``allowed_tools``, and the tools that it lists."""
+    where = "tool_choice.allowed_tools"
+    if not isinstance(asked, Mapping):
+        raise _wrong(where, asked, 'give {"mode": "auto", "tools": [...]}')
+    mode, listed = asked.get("mode"), asked.get("tools")
+    if mode != "auto" and mode != "required":
+        raise _wrong(f"{where}.mode", mode, "give 'auto' or 'required'")
+    if not isinstance(listed, Sequence) or isinstance(listed, str) or not listed:
+        raise _wrong(f"{where}.tools", listed, "give a list of tools, one at least")
+    known, names = [function.name for _, function in tools], []
+    for i, each in enumerate(listed):
+        at, shape = f"{where}.tools[{i}]", '{"type": "function", "function": {"name": "..."}}'
+        name = _with_function(at, each, shape)[1].get("name")
+        if name not in known:
+            raise _wrong(f"{at}.function.name", name, f"declared are {', '.join(known) or 'none'}")
+        names.append(name)
+    return mode, [tool for tool in tools if tool[1].name in names]
 
 
 def _wrong(where: str, value: object, what: str) -> ParameterError:

@@ -282,12 +282,11 @@ def prepare_chat(
             "heal=True: the template ends a chat's prompt, and not a word: leave it out"
         )
     messages = checked_messages(chat.messages)
-    tools = checked_tools(chat.tools)
-    shown, forced = chosen_tools(chat.tool_choice, tools)
+    shown, forced = chosen_tools(chat.tool_choice, checked_tools(chat.tools))
     if shown:
         _check_calls(chat_format)
     variables = chat_format.arguments(chat.enable_thinking, chat.template_arguments)
-    shown_tools = [tool for tool, _ in tools] if shown else ()
+    shown_tools = [tool for tool, _ in shown]
     rendered = chat_format.rendered(messages, shown_tools, variables)
     tokens = chat_format.tokens(rendered, known)
     thinking, family = chat_format.thinking, chat_format.family
@@ -305,7 +304,7 @@ def prepare_chat(
         )
     schema = made.get("json_schema")
     if forced or schema is not None:
-        _refuse_two(made, bool(forced), shown)
+        _refuse_two(made, bool(forced), bool(shown))
         may_think = thinking is not None and (
             opened or not (chat.enable_thinking is False or thinking.end in rendered.text[-40:])
         )
@@ -317,11 +316,13 @@ def prepare_chat(
             made["grammar"] = reply_grammar(tokenizer, choices, first, opened)
             if may_think:  # the end of reasoning cannot be searched for
                 made.setdefault("complete_grammar", False)
-    read = {function.name: function.parameters for _, function in tools} if shown else {}
-    if family.thinking is not None:  # the family reads reasoning itself
-        return PreparedChat(tokens, made, partial(Reply, family, None, opened, read))
-    reads = family if read or family.marks_content else None
-    return PreparedChat(tokens, made, partial(Reply, reads, thinking, opened, read))
+    read = {function.name: function.parameters for _, function in shown}
+    reads = family if read or family.thinking is not None or family.marks_content else None
+    apart = (
+        thinking if family.thinking is None else None
+    )  # other families read reasoning themselves
+    reader = partial(Reply, reads, apart, opened, read, forced=bool(forced))
+    return PreparedChat(tokens, made, reader)
 
 
 def _check_calls(chat_format: ChatFormat) -> None:

@@ -367,9 +367,10 @@ class Reply:
         opened: bool = False,  # whether the prompt ends within reasoning
         tools: Mapping[str, Any] | None = None,  # argument schemas by tool name
         key: bytes = b"",  # determines the ids of calls: equal keys give equal ids
+        forced: bool = False,  # the answer is a call: what is cut off before its name ends is no content
     ) -> None:
         self._family, self._thinking, self._opened = family, thinking, opened
-        self._tools, self._key = dict(tools or {}), key
+        self._tools, self._key, self._forced = dict(tools or {}), key, forced
         self._reader = TextReader()
         self._deltas = self._read()
         self._texts = {"content": "", "reasoning": ""}
@@ -392,6 +393,8 @@ class Reply:
 
     def _ready(self) -> Iterator[Delta]:
         for delta in self._deltas:
+            if delta is not None and self._forced and delta.kind == "content":
+                continue
             if delta is not None:
                 yield self._taken(delta)
             elif not self._reader.ended:

@@ -20,14 +20,16 @@ from aleator.generate.context import SPARE, Context, Prefixes
 from aleator.generate.draft_heads import HeadDrafts
 from aleator.generate.draft_models import DraftContext
 from aleator.generate.generation import Generation, reader_of
-from aleator.generate.options import ROLLBACK, WHERE, ModelOptions
+from aleator.generate.options import ROLLBACK, WHERE, ContextOptions, ModelOptions
 from aleator.generate.session import Session, load_session, save_session, state_of
 from aleator.generate.session_file import SessionFile
 from aleator.generate.speculative import Drafts
+from aleator.models.config import ModelConfig
 from aleator.models.decoder import Decoder
 from aleator.models.draft_head import DraftHead
 from aleator.models.encoder import Encoder, no_texts
 from aleator.models.fingerprint import ModelIdentity
+from aleator.models.sizes import cache_of_layers
 from aleator.models.weights import Weights
 from aleator.samplers import SamplingParams
 from aleator.text.tokenizer import Tokenizer
@@ -46,6 +48,26 @@ OF_LOGITS = (*WHERE, "dtype", "type_k", "type_v", "k_storage", "swa_sinks")
 ROLLBACK_BYTES = 2**26
 """Most bytes of the states to go back to, which let a grammar's forced text be decoded together, where neither
 ``n_rollback`` nor a draft model asks for them."""
+
+
+def cache_sizes(
+    config: ModelConfig, cells: int, given: Mapping[str, Any], n_seq_max: int
+) -> list[int]:
+    """Bytes of each layer in a cache of so many cells and sequences, with the states to go back to.
+
+    ``given`` are the options of contexts that a model is loaded with.
+    """
+    options = ContextOptions.of(given)
+    sizes = cache_of_layers(config, cells, options.type_k, options.type_v, n_seq_max)
+    states = n_seq_max * sum(own for _, _, own in sizes)
+    rows = n_seq_max * (1 + _rollback(states, given))
+    return [k + v + rows * own for k, v, own in sizes]
+
+
+def _rollback(states: int, given: Mapping[str, Any]) -> int:
+    """Tokens that sequences can be rewound by, whose states take so many bytes without."""
+    least = max(0, min(ROLLBACK, ROLLBACK_BYTES // max(1, states) - 1))
+    return int(given.get("n_rollback", least))
 
 
 def positions(weights: Weights, n_ctx: int | None) -> int:
@@ -201,7 +223,7 @@ class LoadedModel(Uncopyable):
             options.setdefault("swa_full", True)  # little more, and every context shift is exact
         if states := self.decoder.recurrent_shapes:
             own = RecurrentCache.bytes_for(states, n_seq_max=n_seq_max)
-            options.setdefault("n_rollback", max(0, min(ROLLBACK, ROLLBACK_BYTES // own - 1)))
+            options["n_rollback"] = _rollback(own, options)
         options.update(n_ctx=n_ctx or self.n_ctx, n_seq_max=n_seq_max, device=device)
         options.update(embeddings=embeddings)
         return Context(self, prefix=PrefixConfig() if prompt_cache else None, **options)

@@ -158,6 +158,7 @@ class EmbeddingModel(LoadedModel):
         normalize: bool = False,
         truncate: bool = False,
         template: str | None = None,
+        max_tokens_per_doc: int | None = None,
     ) -> list[Ranked]:
         """Score how well documents answer a query; the best come first.
 
@@ -173,13 +174,14 @@ class EmbeddingModel(LoadedModel):
             truncate: Cut documents that are too long; otherwise they are refused.  Not with a template.
             template: Text with ``{query}`` and ``{document}``, in which names of control tokens are such; None:
                 the model file's.
+            max_tokens_per_doc: How many tokens are read of each document, as at Cohere; None: all.
 
         Raises:
             ParameterError: A value of another type or out of range, or an empty document.
             UnsupportedModel: The model has no head for scores, and there is no template.
             ContextFull: Query and document together longer than ``n_ctx``.
         """
-        self._check_rerank(query, documents, top_n)
+        self._check_rerank(query, documents, top_n=top_n, max_tokens_per_doc=max_tokens_per_doc)
         _check_switches(normalize=normalize, truncate=truncate)
         written = self.vocab.rerank_template if template is None else template
         if written is not None and not (
@@ -200,9 +202,13 @@ class EmbeddingModel(LoadedModel):
         seconds: list[int | None] = []
         for i, each in enumerate(documents):
             check_cancelled()
+            whole = self.tokenizer.encode(each, add_special=False)
+            read = whole[:max_tokens_per_doc]
             if written is None:
-                ids, second = self.tokenizer.encode_pair(first, each, room)
+                ids, second = self.tokenizer.encode_pair(first, read, room)
             else:
+                if len(read) < len(whole):  # without a character of which the end is cut off
+                    each = self.tokenizer.decode(read).rstrip("\ufffd")
                 ids, second = self._written(written, query, each), None
             if not ids:
                 raise ParameterError(
@@ -221,7 +227,7 @@ class EmbeddingModel(LoadedModel):
         ]
         return sorted(ranked, key=lambda each: (-each.score, each.index))[:top_n]
 
-    def _check_rerank(self, query: object, documents: object, top_n: object) -> None:
+    def _check_rerank(self, query: object, documents: object, **counts: object) -> None:
         if not isinstance(query, str) or not query.strip():
             raise ParameterError("query", f"query={query!r:.80}: give a text")
         if isinstance(documents, str | bytes) or not isinstance(documents, Sequence):
@@ -233,10 +239,11 @@ class EmbeddingModel(LoadedModel):
                 raise ParameterError(
                     "documents", f"documents[{i}] is {each!r:.80}: give a text that is not empty"
                 )
-        if top_n is not None and (exact(top_n) or 0) < 1:
-            raise ParameterError(
-                "top_n", f"top_n={top_n!r:.80}: give an integer, 1 or more, or None for all"
-            )
+        for name, count in counts.items():
+            if count is not None and (exact(count) or 0) < 1:
+                raise ParameterError(
+                    name, f"{name}={count!r:.80}: give an integer, 1 or more, or None for all"
+                )
 
     @cached_property
     def _head(self) -> ScoreHead | None:

@@ -33,7 +33,7 @@ from aleator.generate.options import LOADED, ContextOptions, ModelOptions, of_lo
 from aleator.generate.request_state import OnLogits
 from aleator.generate.session import Session
 from aleator.generate.speculative import Drafter
-from aleator.language_model.base import positions
+from aleator.language_model.base import cache_sizes, positions
 from aleator.language_model.scoring import ScoringModel
 from aleator.models.adapters import Adapters
 from aleator.models.build import build_decoder, check_encoder
@@ -41,7 +41,6 @@ from aleator.models.draft_head import open_head
 from aleator.models.exact import check_memory, exact_form
 from aleator.models.hub.bundled import bundled_model
 from aleator.models.placement import AUTO, EXACT, Place, Placement, placement
-from aleator.models.sizes import cache_of_layers
 from aleator.models.weights import Weights, open_weights
 from aleator.samplers import SamplingParams
 from aleator.text.tokenizer import Tokenizer
@@ -89,16 +88,14 @@ def load(
     where = placement(chosen.device, chosen.dtype, chosen.n_gpu_layers, chosen.device_map)
     weights = open_weights(bundled_model() if path is None else path)
     try:
-        places, form = _placed(weights, where, chosen.n_ctx, ContextOptions.of(given))
+        places, form = _placed(weights, where, chosen.n_ctx, given)
     except (ParameterError, ImportError) as error:
         divided = chosen.n_gpu_layers is not None or chosen.device_map is not None
         moves = chosen.device == AUTO or (chosen.device is None and not divided)
         if not moves or where.device == CPU:
             raise
         log.warning("device=%r: the CPU computes, as %s", chosen.device, error)
-        places, form = _placed(
-            weights, placement(CPU, chosen.dtype), chosen.n_ctx, ContextOptions.of(given)
-        )
+        places, form = _placed(weights, placement(CPU, chosen.dtype), chosen.n_ctx, given)
     adapters = Adapters()
     if chosen.adapters:
         from aleator.models.adapter_files import load_adapters  # most models have none
@@ -119,22 +116,26 @@ def load(
 
 
 def _placed(
-    weights: Weights, where: Placement, n_ctx: int | None, options: ContextOptions
+    weights: Weights, where: Placement, n_ctx: int | None, given: Mapping[str, Any]
 ) -> tuple[list[Place], str]:
-    """The place of each layer and the decoder's form; what a GPU cannot compute is refused."""
+    """The place of each layer and the decoder's form; what a GPU cannot compute is refused.
+
+    ``given`` are the options of contexts.
+    """
     places, form = where.places(weights.config.n_layers), "auto"
     check_encoder(weights, places)
     if EXACT in (where.dtype, places[-1].dtype):
         form = exact_form(weights, places)
         if form == "triton":
-            _check_room(weights, places, n_ctx, options)
+            _check_room(weights, places, n_ctx, given)
     return places, form
 
 
 def _check_room(
-    weights: Weights, places: Sequence[Place], n_ctx: int | None, options: ContextOptions
+    weights: Weights, places: Sequence[Place], n_ctx: int | None, given: Mapping[str, Any]
 ) -> None:
     """Refuse, before anything is loaded, what a GPU has no room for."""
+    options = ContextOptions.of(given)
     if not options.offload_kqv:
         raise ParameterError(
             "offload_kqv",
@@ -142,8 +143,8 @@ def _check_room(
             "dtype='bfloat16'",
         )
     cells = positions(weights, n_ctx)
-    sizes = cache_of_layers(weights.config, cells, options.type_k, options.type_v, 1)
-    on_gpu = (sum(of) for of, place in zip(sizes, places, strict=True) if place.dtype == EXACT)
+    sizes = cache_sizes(weights.config, cells, given, 1)
+    on_gpu = (own for own, place in zip(sizes, places, strict=True) if place.dtype == EXACT)
     check_memory(weights, places, sum(on_gpu), min(options.n_ubatch, options.n_batch), cells)
 
 
@@ -353,7 +354,8 @@ class LanguageModel(ScoringModel):
             messages: mappings as in OpenAI's interface, with "role" and "content".
             tools: declarations of tools, as in OpenAI's interface; the template shows them to the model.
             tool_choice: "auto": the model chooses, which is the default; "none"; "required": it must call one;
-                or a tool's name.  The last two force a call whose arguments satisfy their schema.
+                a tool's name; or OpenAI's ``allowed_tools``, the only ones that it then sees.  A call that is
+                forced has arguments that satisfy their schema.
             enable_thinking: whether the model reasons first, for templates that read it.
             chat_template: Jinja template that writes messages as text; None: the model's.
             chat_template_kwargs: other variables that the template reads.

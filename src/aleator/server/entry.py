@@ -14,12 +14,11 @@ from aleator.core.errors import ParameterError
 from aleator.engine.engine import Engine
 from aleator.engine.options import EngineOptions
 from aleator.engine.stats import EndedRequest
-from aleator.generate.options import ContextOptions, of_loading
+from aleator.generate.options import of_loading
 from aleator.language_model import load
-from aleator.language_model.base import positions
+from aleator.language_model.base import cache_sizes, positions
 from aleator.models.draft_head import head_bytes
 from aleator.models.hub.located import located
-from aleator.models.sizes import cache_of_layers
 from aleator.models.weights import Weights, open_weights
 from aleator.server.app import create_app
 from aleator.server.auth import Replays
@@ -127,12 +126,10 @@ def entry_of(
                 f"models: {each!r:.80} is no model's name: give 1 to {LONGEST_NAME} printable characters"
             )
     (chosen, given), of_engine = of_loading(model), EngineOptions.of(engine)
-    context, n_seq_max = ContextOptions.of(given), of_engine.n_seq_max
+    n_seq_max = of_engine.n_seq_max
 
     def taken(weights: Weights, cells: int) -> int:
-        sizes = cache_of_layers(weights.config, cells, context.type_k, context.type_v, n_seq_max)
-        rows = n_seq_max * (1 + context.n_rollback)
-        return weights.size_bytes + sum(k + v + rows * states for k, v, states in sizes)
+        return weights.size_bytes + sum(cache_sizes(weights.config, cells, given, n_seq_max))
 
     def needed() -> int:  # weights, adapters, cells, states, the prompt cache, a draft's
         weights = open_weights(find(path))

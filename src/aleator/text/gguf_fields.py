@@ -101,6 +101,8 @@ def vocabulary_fields(
 def _as_read(vocab: Vocabulary, n_vocab: int) -> dict[str, Value]:
     """The fields of a vocabulary that was read as GGUF's metadata."""
     how = vocab.normalisation
+    if vocab.kind == "bpe":
+        return {f"{GGML}model": "gpt2", f"{GGML}merges": [*vocab.merges], f"{GGML}pre": vocab.pre}
     if vocab.pieces == "wordpiece":
         return _words(vocab, vocab.unk, how["lowercase"], how["strip_accents"])
     scores = _of_all([] if vocab.scores is None else vocab.scores.tolist(), n_vocab)

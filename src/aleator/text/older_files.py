@@ -1,7 +1,8 @@
 """The vocabulary of a directory without tokenizer.json, as GGUF's metadata.
 
 tokenizer.model (or spiece.model) is a model of SentencePiece, and so is sentencepiece.bpe.model of XLM-RoBERTa
-and CamemBERT, whose ids are others; vocab.txt lists the tokens of a WordPiece vocabulary.
+and CamemBERT, whose ids are others; vocab.txt lists the tokens of a WordPiece vocabulary; tiktoken.model has
+the ranks of Moonshot's models.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import Any
 from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.models.files.fields import Fields
 from aleator.models.files.mapping import map_file
-from aleator.text import sentencepiece
+from aleator.text import ranks, sentencepiece
 from aleator.text.gguf_vocabulary import GGML, GGUF_SPECIALS
 from aleator.text.huggingface import MAX_TOKENS, as_words, chat_template, optional, special_tokens
-from aleator.text.special_tokens import SPACE, TokenAttribute
+from aleator.text.special_tokens import BYTE_CHARACTERS, SPACE, TokenAttribute
 
 _BERT = {f"{name}_token": f"[{name.upper()}]" for name in ("cls", "sep", "unk", "pad", "mask")}
 _NORMAL, _CONTROL = int(TokenAttribute.NORMAL), int(TokenAttribute.CONTROL)
@@ -34,7 +35,8 @@ _FIRST = {
 }
 """The beginning of a tokenizer's class, and a model's type -> the first tokens, where the file has <unk>, <s>
 and </s>, and their scores."""
-_FILES = "tokenizer.model", "spiece.model", _SHIFTED, "vocab.txt"
+_MOONSHOT = "TikTokenTokenizer"
+_FILES = "tokenizer.model", "spiece.model", _SHIFTED, "vocab.txt", "tiktoken.model"
 
 
 def metadata(directory: Path) -> tuple[dict[str, Any], list[int]] | None:
@@ -55,6 +57,8 @@ def metadata(directory: Path) -> tuple[dict[str, Any], list[int]] | None:
         config = config.over(_BERT)
         config = config.changed(bos_token=config.values["cls_token"])
         made, named = _words(path, config), dict[str, int]()
+    elif path.name == _FILES[-1]:
+        made, named = _ranks(path, config), {}
     else:
         made, named = sentencepiece.read(path)
         if path.name == _SHIFTED:
@@ -71,7 +75,7 @@ def metadata(directory: Path) -> tuple[dict[str, Any], list[int]] | None:
         for token in named.values():
             types[token] = _CONTROL
         made[f"{GGML}tokens"] = as_words(tokens, types)
-    else:
+    elif made[f"{GGML}model"] != "gpt2":
         _check_ends(path, made, named)
     for gguf, own in GGUF_SPECIALS.items():
         if own in named:
@@ -152,6 +156,26 @@ def _words(path: Path, config: Fields) -> dict[str, Any]:
         # A pair has the separator between and after its texts.
         f"{GGML}add_eos_token": True,
         f"{GGML}add_sep_token": False,
+    }
+
+
+def _ranks(path: Path, config: Fields) -> dict[str, Any]:
+    """The fields of ranks of tiktoken; how texts are cut is what the tokenizer's class does."""
+    kind = config.get("tokenizer_class", "")
+    if kind != _MOONSHOT:
+        raise UnsupportedModel(
+            f"{path}: how texts are cut is known of {_MOONSHOT} alone, and tokenizer_config.json has "
+            f"tokenizer_class={kind!r:.60}: take a GGUF file of the model, or one with tokenizer.json"
+        )
+    tokens, merges = ranks.read(path)
+    texts = ["".join([BYTE_CHARACTERS[byte] for byte in token]) for token in tokens]
+    of = dict(zip(tokens, texts, strict=True))
+    return {
+        f"{GGML}model": "gpt2",
+        f"{GGML}pre": "kimi-k2",
+        f"{GGML}tokens": texts,
+        f"{GGML}token_type": [_NORMAL] * len(texts),
+        f"{GGML}merges": [f"{of[left]} {of[right]}" for left, right in merges],
     }
 
 

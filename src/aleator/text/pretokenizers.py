@@ -34,6 +34,13 @@ _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _TEKKEN = _CASED % ("", "") + r"|\p{N}" + _REST
 _GPT4O = _CASED % ((f"(?:{_CONTRACTIONS})?",) * 2) + r"|\p{N}{1,3}" + _REST
 _GRANITE = _GPT4O.replace(r"(?=\p{L})", r"(?=[\p{L}\p{M}])")
+# Moonshot's tokenization_kimi.py, where letters of all scripts have a case, and Han characters stand apart.
+# llama.cpp 0.5 cuts letters without regard to case, and no marks are letters there.
+_KIMI = r"\p{Han}+|" + _GPT4O.replace(
+    _UPPER, r"(?:(?!\p{Han})[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])"
+).replace(_LOWER, r"(?:(?!\p{Han})[\p{Ll}\p{Lm}\p{Lo}\p{M}])").replace(
+    "'[sS]", "'[sS\u017f]"
+).replace(r"[\r\n/]*", r"[\r\n]*")
 _KANA = r"[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
 _DEEPSEEK3 = (
     r"\p{N}{1,3}",
@@ -86,6 +93,7 @@ PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
     "tekken": (_TEKKEN,),
     **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "minimax-m2"), (_GPT4O,)),
     "granite-embed-multi-97m": (_GRANITE,),
+    "kimi-k2": (_KIMI,),
     **dict.fromkeys(("bloom", "poro-chat", "gpt3-finnish"), (_WORDS,)),
     "viking": (_WORDS, r"\p{N}"),
     "falcon": (r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]"),
@@ -114,7 +122,7 @@ PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
 ADDS_BOS = frozenset((*LLAMA3_NAMES, "tekken"))
 """The pre-tokenizers that add BOS if the file does not say."""
 WHOLE_WORDS = frozenset(
-    (*LLAMA3_NAMES, "tekken", "glm4", "glm5", "minicpm5", "granite-embed-multi-97m")
+    (*LLAMA3_NAMES, "tekken", "glm4", "glm5", "minicpm5", "granite-embed-multi-97m", "kimi-k2")
 )
 """The pre-tokenizers that keep a word that is a token, whatever merges would make of it."""
 
@@ -136,12 +144,14 @@ def expressions(name: str) -> tuple[str, ...]:
 _IN_ASCII = {
     r"\p{L}": "A-Za-z",
     r"\p{N}": "0-9",
-    r"\p{M}": "",
+    r"\p{Lu}": "A-Z",
+    r"\p{Ll}": "a-z",
+    **dict.fromkeys((r"\p{Lt}", r"\p{Lm}", r"\p{Lo}", r"\p{M}", r"\p{Han}"), ""),
     r"\p{P}": re.escape("!\"#%&'()*,-./:;?@[\\]_{}"),
     r"\p{S}": re.escape("$+<=>^`|~"),
 }
 """The Unicode classes in the expressions -> their ASCII characters, as in a class of `re`."""
-_PARTS = re.compile(r"\\p\{.\}|\\.|.", re.DOTALL)
+_PARTS = re.compile(r"\\p\{\w+\}|\\.|.", re.DOTALL)
 
 
 def ascii_cuts(cuts: tuple[str, ...]) -> list[re.Pattern[str]]:
@@ -154,7 +164,8 @@ def ascii_cuts(cuts: tuple[str, ...]) -> list[re.Pattern[str]]:
         for part in _PARTS.findall(cut):
             inside = part == "[" or (inside and part != "]")
             known = _IN_ASCII.get(part)
-            pattern += part if known is None else known if inside else f"[{known}]"
+            one_of = f"[{known}]" if known else "(?!)"
+            pattern += part if known is None else known if inside else one_of
         made.append(re.compile(pattern, re.ASCII))
     return made
 

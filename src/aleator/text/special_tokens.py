@@ -14,6 +14,21 @@ from aleator.core.records import dataclass
 SPACE = "▁"  # U+2581 stands for a space in SentencePiece's tokens
 
 
+def _byte_alphabet() -> dict[int, str]:
+    """Map bytes to their characters in a byte-level vocabulary (GPT-2's encoder.py).
+
+    Printable Latin-1 stands for itself; the others are numbered from U+0100.
+    """
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    alphabet = {byte: chr(byte) for byte in printable}
+    alphabet.update((byte, chr(0x100 + i)) for i, byte in enumerate(others))
+    return alphabet
+
+
+BYTE_CHARACTERS = _byte_alphabet()
+
+
 class TokenAttribute(IntEnum):
     """The kind of a token, with the numbers of GGUF's ``tokenizer.ggml.token_type``."""
 

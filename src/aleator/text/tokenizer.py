@@ -20,8 +20,8 @@ import aleator._native as _native
 from aleator.core.errors import FileFormatError, TokenizerError
 from aleator.text.gguf_vocabulary import native_texts
 from aleator.text.pretokenizers import WHOLE_WORDS, ascii_cuts, ascii_words, expressions
-from aleator.text.special_tokens import PARSED, SPACE, TokenAttribute
-from aleator.text.vocabulary import BYTE_CHARACTERS, Vocabulary
+from aleator.text.special_tokens import BYTE_CHARACTERS, PARSED, SPACE, TokenAttribute
+from aleator.text.vocabulary import Vocabulary
 from aleator.text.word_pieces import Unigram, WordPieces, refusals
 
 if TYPE_CHECKING:
@@ -157,13 +157,16 @@ class Tokenizer:
         return ids
 
     def encode_pair(
-        self, query: str | Sequence[int], document: str, most: int | None = None
+        self,
+        query: str | Sequence[int],
+        document: str | Sequence[int],
+        most: int | None = None,
     ) -> tuple[list[int], int | None]:
         """Encode a query and a document that are read together.
 
         Args:
             query: the query, or its tokens.
-            document: the document.
+            document: the document, or its tokens.
             most: tokens of both; the end of a document is cut off where it would be more.  None: any number.
 
         Returns:
@@ -173,8 +176,10 @@ class Tokenizer:
             TokenizerError: as for :meth:`encode`.
         """
         pair = self.vocab.pair
-        first = self.encode(query, add_special=False) if isinstance(query, str) else query
-        second = self.encode(document, add_special=False)
+        first, second = (
+            self.encode(each, add_special=False) if isinstance(each, str) else [*each]
+            for each in (query, document)
+        )
         ids = [*pair.before, *first, *pair.between]
         if most is not None:
             del second[max(0, most - len(ids) - len(pair.after)) :]

@@ -20,22 +20,15 @@ from aleator.models.files.gguf import GGUFFile
 from aleator.text import gguf_vocabulary as gguf
 from aleator.text.gguf_vocabulary import StoredTexts
 from aleator.text.pretokenizers import ADDS_BOS, CHARACTERS
-from aleator.text.special_tokens import SPACE, Pair, SpecialTokens, TokenAttribute, resolve
+from aleator.text.special_tokens import (
+    BYTE_CHARACTERS,
+    SPACE,
+    Pair,
+    SpecialTokens,
+    TokenAttribute,
+    resolve,
+)
 
-
-def _byte_alphabet() -> dict[int, str]:
-    """Map bytes to their characters in a byte-level vocabulary (GPT-2's encoder.py).
-
-    Printable Latin-1 stands for itself; the others are numbered from U+0100.
-    """
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    alphabet = {byte: chr(byte) for byte in printable}
-    alphabet.update((byte, chr(0x100 + i)) for i, byte in enumerate(others))
-    return alphabet
-
-
-BYTE_CHARACTERS = _byte_alphabet()
 _CHARACTER_BYTES = {character: bytes([byte]) for byte, character in BYTE_CHARACTERS.items()}
 # The inverse for ``str.translate``: to the byte's Latin-1 character, or to U+FFFF if there is none.
 _ONE_BYTE = str.maketrans(
@@ -142,7 +135,8 @@ class Vocabulary:
     def from_directory(cls, directory: str | os.PathLike[str]) -> Vocabulary:
         """Read the vocabulary of a Hugging Face directory.
 
-        It has a tokenizer.json, or a tokenizer.model of SentencePiece, or a vocab.txt of WordPiece.
+        It has a tokenizer.json, or a tokenizer.model of SentencePiece, a vocab.txt of WordPiece, or Moonshot's
+        tiktoken.model.
 
         Raises:
             FileFormatError: a file is missing or unsound; names file and field.

@@ -22,6 +22,7 @@ CONFIGURATION = (
     "spiece.model",
     "sentencepiece.bpe.model",
     "vocab.txt",
+    "tiktoken.model",
     "special_tokens_map.json",
     "added_tokens.json",
     "vocab.json",

@@ -46,6 +46,7 @@ WORDS = {
     ".function.": ".",
     "json_schema": "output_config.format.schema",
     "reasoning_budget": "thinking.budget_tokens",
+    "enable_thinking=True": "thinking.type='enabled'",
     "enable_thinking": "thinking.type",
     "chat_template_kwargs has 'reasoning_effort'": "output_config.effort",
     "chat_template_kwargs": "output_config.effort",

@@ -192,6 +192,7 @@ RERANK = own_fields(
     Field("normalize", fields.switch, False),
     Field("raw_scores", fields.switch),  # TEI's
     Field("truncate", fields.switch, False),
+    Field("max_tokens_per_doc", fields.whole(1, 2**31 - 1)),
     accepted={"user": LABEL},
 )
 
@@ -209,6 +210,7 @@ async def rerank(request: Request) -> Response:
         texts,
         normalize=own["normalize"] or own["raw_scores"] is False,
         truncate=own["truncate"],
+        max_tokens_per_doc=own["max_tokens_per_doc"] or DEFAULTS.get(request.url.path),
     )
     try:
         ranked = await service.scored(request, work)
@@ -232,6 +234,8 @@ async def rerank(request: Request) -> Response:
     )
 
 
+DEFAULTS = {"/v2/rerank": 4096}
+"""Of ``max_tokens_per_doc``, at the path that is Cohere's alone."""
 PATHS = ("/v1/rerank", "/v2/rerank", "/v1/reranking", "/rerank", "/reranking")
 OPENAI_ROUTES = [
     Route("/v1/embeddings", embeddings, methods=["POST"]),

@@ -112,15 +112,13 @@ async def apply_template(request: Request) -> Response:
 def _rendered(service: Service, body: Body) -> Rendered:
     """Messages rendered with the template."""
     own, chat_format = body.own, service.chat_format
-    tools = checked_tools(own["tools"])
-    shows, _ = chosen_tools(own["tool_choice"], tools)
-    if shows and not chat_format.shows_tools:
+    seen, _ = chosen_tools(own["tool_choice"], checked_tools(own["tools"]))
+    if seen and not chat_format.shows_tools:
         raise ParameterError("tools: this chat template does not show tools to the model")
     variables = chat_format.arguments(own["enable_thinking"], own["chat_template_kwargs"])
     variables["add_generation_prompt"] = own["add_generation_prompt"]
     messages = checked_messages(own["messages"])
-    shown = [tool for tool, _ in tools] if shows else ()
-    return chat_format.rendered(messages, shown, variables)
+    return chat_format.rendered(messages, [tool for tool, _ in seen], variables)
 
 
 async def tokenizer_info(request: Request) -> Response:

@@ -40,6 +40,7 @@ INCOMPLETE: Mapping[ChatStop, str | None] = {
 
 WORDS = {
     ".function.": ".",
+    "tool_choice.allowed_tools": "tool_choice",
     "json_schema": "text.format.schema",
     "messages": "input",
     "chat_template_kwargs has 'reasoning_effort'": "reasoning.effort",

@@ -194,14 +194,25 @@ def _as_chat(tool: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "function", "function": given}
 
 
-def _tool_choice(given: object, lenient: bool) -> str | None:
+def _tool_choice(given: object, lenient: bool) -> str | dict[str, Any] | None:
+    """The choice as chat completions have it."""
     if given is None or isinstance(given, str):
         return given
     named = Nested("tool_choice", given, "'auto', 'none', 'required', or an object", lenient)
-    if named.value("type") != "function":
-        raise wrong("tool_choice.type", named.value("type"), "give 'function'")
-    name = named.text("name")
+    if named.value("type") != "allowed_tools":
+        return _named(named, "function' or 'allowed_tools")
+    listed = [_as_chat({"name": _named(each)}) for each in named.objects("tools")]
+    allowed = {"mode": named.value("mode"), "tools": listed}
     named.done()
+    return {"type": "allowed_tools", "allowed_tools": allowed}
+
+
+def _named(tool: Nested, known: str = "function") -> str:
+    """The name of a tool that is chosen or allowed."""
+    if tool.value("type") != "function":
+        raise wrong(tool.path("type"), tool.value("type"), f"give '{known}'")
+    name = tool.text("name")
+    tool.done()
     return name
 
 
