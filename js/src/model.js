@@ -3,7 +3,7 @@ import { Chain } from './chain.js'
 import { ChatGeneration, ChatTemplate, checkedMessages, replyKey, textOf } from './chat.js'
 import { Reply, checked_tools, chosen_tools } from './chats.js'
 import { readConfig } from './config.js'
-import { Cache } from './cache.js'
+import { Cache, MOST_CELLS } from './cache.js'
 import { Completion, following, pause } from './completion.js'
 import { Decoder } from './decoder.js'
 import { NO_VOCABULARY } from './facts.js'
@@ -12,7 +12,7 @@ import { readFile } from './loading.js'
 import { AleatorError, options, whole } from './native.js'
 import { check, constraintsOf, ofText, resolve } from './parameters.js'
 import { withMarks } from './phase-table.js'
-import { fromObject, toObject } from './python-text.js'
+import { fromObject } from './python-text.js'
 import { LONGEST_WAIT, WAITS } from './ranges.js'
 import { callsOf, replyGrammar } from './reply-grammar.js'
 import { threadPool } from './runtime.js'
@@ -32,7 +32,7 @@ const AT_ONCE = 64 // tokens of a prompt: a second or so
  */
 export async function load(source, given = {}) {
   const { nCtx, threads, ...how } = options(given, { nCtx: undefined, threads: undefined, onProgress: () => {}, signal: undefined, keep: true, ...WAITS })
-  if (nCtx !== undefined) whole('nCtx', nCtx, 1, 2 ** 31 - 1)
+  if (nCtx !== undefined) whole('nCtx', nCtx, 1, MOST_CELLS)
   if (threads !== undefined) whole('threads', threads, 1, MOST_THREADS)
   whole('stallTimeout', how.stallTimeout, 1, LONGEST_WAIT)
   whole('maxRetryAfter', how.maxRetryAfter, 0, LONGEST_WAIT)
@@ -127,7 +127,7 @@ export class Model {
     const template = this.template(chatTemplate)
     const { family, thinking } = template
     if (shown) template.checkCalls()
-    const variables = { tools: shown ? declared.map(([tool]) => toObject(tool)) : null, ...template.arguments(enableThinking, templateArguments) }
+    const variables = { tools: shown ? declared.map(([tool]) => tool) : null, ...template.arguments(enableThinking, templateArguments) }
     const rendered = template.rendered(checked, variables)
     const text = textOf(rendered)
     const opened = Boolean(thinking) && text.trimEnd().endsWith(thinking.begin)
