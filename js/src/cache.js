@@ -6,6 +6,8 @@ import { native } from './runtime.js'
 import { CACHE_TYPES } from './facts.js'
 
 const MOST_AT_ONCE = 512 // tokens of a step
+/** The most positions: each takes 16 bytes of 4 GiB, besides its keys and values. */
+export const MOST_CELLS = 2 ** 28
 const MOST_DISTANCES = 64 // of shifted keys
 const PART = 'the state of a sequence has no parts'
 
@@ -17,20 +19,20 @@ export class Cache {
   constructor(decoder, given = {}) {
     const { nCtx, nSeqs, type, typeK = type, typeV = type } = options(given, { nCtx: 4096, nSeqs: 1, type: 'F16', typeK: undefined, typeV: undefined })
     this.decoder = decoder
-    this.cells = new native.Cells(whole('nCtx', nCtx, 1, 2 ** 31 - 1), whole('nSeqs', nSeqs, 1, 4096))
-    this.nCtx = nCtx
-    this.nSeqs = nSeqs
+    this.nCtx = whole('nCtx', nCtx, 1, MOST_CELLS)
+    this.nSeqs = whole('nSeqs', nSeqs, 1, 4096)
     this.arrays = []
-    this.keyPositions = new Int32Array(nCtx)
     this.states = new Array(nSeqs).fill(null) // each sequence's row and the position after which it is
     this.nRows = 2 * nSeqs + 1 // of sequences now and before a call, and one between
     this.stored = [] // keys and values of the cells, by layer
     try {
+      this.cells = new native.Cells(nCtx, nSeqs)
+      this.keyPositions = new Int32Array(nCtx)
       this.step = decoder.step(nCtx)
       this.addLayers(storage('typeK', typeK), storage('typeV', typeV))
     } catch (error) {
       this.free()
-      throw error
+      throw ['MemoryError', 'RangeError'].includes(error.name) ? new AleatorError('MemoryError', `nCtx=${nCtx}: ${error.message}: give less`) : error
     }
   }
   addLayers(typeK, typeV) {
@@ -292,7 +294,7 @@ export class Cache {
   free() {
     this.freed = true
     this.step?.free()
-    this.cells.free()
+    this.cells?.free()
     for (const array of this.arrays) array.free()
   }
 }
