@@ -8,7 +8,7 @@ import { CACHE_TYPES } from './facts.js'
 const MOST_AT_ONCE = 512 // tokens of a step
 /** The most positions: each takes 16 bytes of 4 GiB, besides its keys and values. */
 export const MOST_CELLS = 2 ** 28
-const MOST_DISTANCES = 64 // of shifted keys
+const MOST_DISTANCES = 64 // of shifted keys, which are stored anew beyond that
 const PART = 'the state of a sequence has no parts'
 
 export class Cache {
@@ -47,6 +47,7 @@ export class Cache {
           const latent = attention.latent?.config.compressed ? attention.latent.config : null
           const turned = [1, 2].map((side) => rotated(ofKind.map((shape) => shape[side]), side === 1))
           const k = this.memory('typeK', typeK, heads, dim, turned[0], latent?.rank ?? dim)
+          Object.assign(this.stored.at(-1), { keys: true, rotates: config.rotated(layer) })
           keys[layer] = [k, latent ? null : this.memory('typeV', typeV, heads, dimV, turned[1], dimV)]
         }
         this.step.add_attention(attention, ...keys[config.keys_of(layer)])
@@ -72,7 +73,7 @@ export class Cache {
     if (dim % block || ending % together)
       throw new AleatorError('ParameterError', `${name}=${type.name} stores blocks of ${together} channels, and a head has ${ending}: use F32, F16 or BF16`)
     const bytes = this.array(Uint8Array, [(this.nCtx * heads * dim * size) / block])
-    this.stored.push(bytes)
+    this.stored.push({ bytes, type, heads, dim, turned })
     return new native.CacheMemory(bytes, type.name, this.nCtx, heads, dim, false, turned)
   }
   array(type, shape) {
@@ -127,8 +128,8 @@ export class Cache {
     this.cells.begin()
     try {
       change()
-      if (this.distances() > MOST_DISTANCES)
-        throw new AleatorError('CannotShift', `keys would have moved by more than ${MOST_DISTANCES} distances: move a shorter range, or decode the text anew`)
+      if (this.seesWindow && this.distances() > MOST_DISTANCES)
+        throw new AleatorError('CannotShift', `keys of layers with windows would have moved by more than ${MOST_DISTANCES} distances: move a shorter range, or decode the text anew`)
     } catch (error) {
       this.cells.rollback()
       throw error
@@ -142,6 +143,37 @@ export class Cache {
     const found = new Set()
     for (let i = 0; i < top; i++) if (positions[i] >= 0) found.add(positions[i] - this.keyPositions[i])
     return found.size - Number(found.has(0))
+  }
+  /** Clear pending shifts before tokens are decoded (`settle` in cache/rows/rows.py). */
+  settle() {
+    if (!this.cells.has_shift) return
+    if (this.distances() > MOST_DISTANCES) this.rewrite()
+    this.cells.clear_shifts()
+  }
+  /** Rotate the stored keys to where their cells are. */
+  rewrite() {
+    const { decoder: { config, pool }, nCtx, keyPositions } = this
+    const { positions } = this.cells
+    const moved = [...positions.keys()].filter((cell) => positions[cell] >= 0 && positions[cell] !== keyPositions[cell])
+    const cells = BigInt64Array.from(moved, BigInt)
+    const { frequencies, offset, interleaved } = this.decoder.rotation(config.rope, nCtx, true)
+    const angles = new native.NativeArray(Float32Array, [moved.length, frequencies.length, 2])
+    native.rotary_angles(frequencies, Int32Array.from(moved, (cell) => positions[cell] - keyPositions[cell]), 1, angles)
+    for (const { bytes, type, heads, dim, turned, rotates } of this.stored.filter(({ keys }) => keys)) {
+      const rows = Object.assign(bytes.part(0, bytes.length), { shape: [nCtx, bytes.length / nCtx] })
+      const [all, part] = [[heads * dim], [heads, dim - offset]].map((shape) => new native.NativeArray(Float32Array, [moved.length, ...shape]))
+      native.load_rows(pool, type.name, turned, rows, cells, all)
+      const copy = (from, to, i, j) => {
+        for (let n = 0; n < moved.length * heads; n++) to.set(from.subarray(n * i + i - dim + offset, n * i + i), n * j + j - dim + offset)
+      }
+      copy(all.array, part.array, dim, dim - offset)
+      if (rotates) native.rotate_heads(part, angles, interleaved)
+      copy(part.array, all.array, dim - offset, dim)
+      native.store_rows(pool, type.name, turned, all, rows, cells)
+      for (const each of [all, part]) each.free()
+    }
+    angles.free()
+    for (const cell of moved) keyPositions[cell] = positions[cell]
   }
   /** Forget positions after the first `keep`, half of them or `discard`, and move the later ones up; how many were forgotten. */
   slide(seq, keep = 4, discard = null) {
@@ -180,7 +212,7 @@ export class Cache {
   /** Have a cell store what another one does. */
   copy(from, to) {
     const [source, target] = [Number(from), Number(to)]
-    for (const { array } of this.stored) {
+    for (const { bytes: { array } } of this.stored) {
       const size = array.length / this.nCtx
       array.copyWithin(target * size, source * size, (source + 1) * size)
     }
@@ -209,7 +241,7 @@ export class Cache {
     const before = [...this.states]
     this.cells.begin()
     try {
-      if (this.cells.has_shift) this.cells.clear_shifts()
+      this.settle()
       for (let at = 0; at < batch.length; at += MOST_AT_ONCE) rows.push(this.decodePart(batch.slice(at, at + MOST_AT_ONCE), before))
     } catch (error) {
       this.cells.rollback()
