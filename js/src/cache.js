@@ -117,6 +117,20 @@ export class Cache {
     whole('divisor', divisor, 1, 2 ** 31 - 1)
     this.shift(seq, p0, p1, (position) => Math.floor(position / divisor), () => this.cells.seq_div(seq, p0, p1, divisor))
   }
+  /** Changes of cells and of states, all or none. */
+  atOnce(changes) {
+    const { states } = this
+    this.states = [...states]
+    this.cells.begin()
+    try {
+      changes()
+    } catch (error) {
+      this.cells.rollback()
+      this.states = states
+      throw error
+    }
+    this.cells.commit()
+  }
   /** Keys stay as they are stored; attention corrects for how far their cells have moved. */
   shift(seq, p0, p1, move, change) {
     if (!this.decoder.architecture.shifts)
@@ -125,16 +139,11 @@ export class Cache {
     const within = state && state.position >= p0 && (p1 < 0 || state.position < p1)
     const moved = within ? { row: state.row, position: move(state.position) } : null
     if (moved?.position < 0) throw new AleatorError('ParameterError', `position ${state.position} of sequence ${seq} would become ${moved.position}`)
-    this.cells.begin()
-    try {
+    this.atOnce(() => {
       change()
       if (this.seesWindow && this.distances() > MOST_DISTANCES)
         throw new AleatorError('CannotShift', `keys of layers with windows would have moved by more than ${MOST_DISTANCES} distances: move a shorter range, or decode the text anew`)
-    } catch (error) {
-      this.cells.rollback()
-      throw error
-    }
-    this.cells.commit()
+    })
     if (moved) this.states = this.states.map((each) => (each?.row === state.row ? moved : each))
   }
   /** How many distances there are from keys to where they are rotated to. */
@@ -182,16 +191,11 @@ export class Cache {
     const wanted = discard === null ? Math.floor((end - keep) / 2) : whole('discard', discard, 0)
     const removed = Math.max(0, Math.min(wanted, end - keep - 1))
     if (removed === 0) return 0
-    this.cells.begin()
-    try {
+    this.atOnce(() => {
       this.seqRm(seq, keep, keep + removed)
       this.unshare(seq, keep + removed, end)
       this.seqAdd(seq, keep + removed, end, -removed)
-    } catch (error) {
-      this.cells.rollback()
-      throw error
-    }
-    this.cells.commit()
+    })
     return removed
   }
   /** Give a sequence cells of its own for those that it shares with others. */
@@ -238,17 +242,11 @@ export class Cache {
     if (used + batch.length > this.nCtx)
       throw new AleatorError('ContextFull', `${batch.length} tokens do not fit: ${used} of ${this.nCtx} positions are taken; load the model with a larger nCtx`)
     const rows = []
-    const before = [...this.states]
-    this.cells.begin()
-    try {
+    const before = this.states
+    this.atOnce(() => {
       this.settle()
       for (let at = 0; at < batch.length; at += MOST_AT_ONCE) rows.push(this.decodePart(batch.slice(at, at + MOST_AT_ONCE), before))
-    } catch (error) {
-      this.cells.rollback()
-      this.states = before
-      throw error
-    }
-    this.cells.commit()
+    })
     if (rows.length === 1) return rows[0]
     const joined = new Float32Array(rows.reduce((n, row) => n + row.length, 0))
     rows.reduce((n, row) => (joined.set(row, n), n + row.length), 0)

@@ -4,7 +4,7 @@ import { GrammarCompleter } from './complete-grammar.js'
 import { BAN } from './facts.js'
 import { Healing } from './healing.js'
 import { LoopWatch } from './loops.js'
-import { philox } from './philox.js'
+import { native } from './runtime.js'
 import { binary, openLength } from './spelling.js'
 import { ReasoningBudget } from './steering.js'
 
@@ -41,7 +41,7 @@ export class Completion {
     const silent = (token) => this.isEnd(token) || this.isStop(token) || (vocabulary.isSpecial(token) && !shown.includes(token))
     const bytesOf = (token) => (silent(token) ? '' : binary(vocabulary.bytes(token)))
     const coin = (place) => {
-      const [low, up] = philox([0, place, 0, (BAN * 2 ** 28 + this.chain.completion) >>> 0], BigInt(this.chain.seed))
+      const [low, up] = native.philox4x32([0, place, 0, (BAN * 2 ** 28 + this.chain.completion) >>> 0], BigInt(this.chain.seed))
       return Number((BigInt(up) << 32n) | BigInt(low)) / 2 ** 64
     }
     return new Bans(bans, { bytesOf, size: vocabulary.size, coin, begun, skip, strip })

@@ -1,7 +1,7 @@
 // Chat templates run as in Python's jinja2, also where @huggingface/jinja lacks something or does otherwise: this package's
 // copy of its classes is changed.  Templates come with models' files: what they repeat and build has limits.
 import { CHAT } from './facts.js'
-import { dumps, float_text, inOrder, isprintable, lstrip, removeprefix, removesuffix, rstrip, strip } from './python-text.js'
+import { dumps, float_text, inOrder, lstrip, quoted, removeprefix, removesuffix, rstrip, strip } from './python-text.js'
 import { strftime } from './strftime.js'
 import { Environment, Interpreter, Template as Parsed } from './vendor/jinja.js'
 
@@ -25,7 +25,6 @@ const { applyFilter, evaluate, evaluateBinaryExpression, evaluateCallExpression,
   Interpreter.prototype
 const METHODS = ['get', 'items', 'keys', 'values']
 const SILENT = ['Set', 'Macro', 'Comment']
-const ESCAPES = { '\\': '\\\\', '\n': '\\n', '\r': '\\r', '\t': '\\t' }
 const KEYWORDS = { true: true, True: true, false: false, False: false, none: null, None: null }
 
 let deadline = Infinity
@@ -45,17 +44,6 @@ const known = (value) => ({ type: 'Known', value })
 /** Statements with variables of their own. */
 const inner = (body) => [{ type: 'Inner', body }]
 const keyOf = (key) => (typeof key === 'string' ? new Text(key) : new Whole(key))
-
-function quoted(text) {
-  const mark = text.includes("'") && !text.includes('"') ? '"' : "'"
-  const escaped = (character) => {
-    const code = character.codePointAt(0).toString(16)
-    const [letter, digits] = code.length < 3 ? ['x', 2] : code.length < 5 ? ['u', 4] : ['U', 8]
-    return `\\${letter}${code.padStart(digits, '0')}`
-  }
-  const one = (each) => (each === mark ? `\\${each}` : (ESCAPES[each] ?? (isprintable(each) ? each : escaped(each))))
-  return mark + Array.from(text, one).join('') + mark
-}
 
 /** A value as Python's str() writes it, or its repr(). */
 function written(value, repr = false) {

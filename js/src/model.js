@@ -2,13 +2,13 @@
 import { Chain } from './chain.js'
 import { ChatGeneration, ChatTemplate, checkedMessages, replyKey, textOf } from './chat.js'
 import { Reply, checked_tools, chosen_tools } from './chats.js'
-import { readConfig } from './config.js'
 import { Cache, MOST_CELLS } from './cache.js'
 import { Completion, following, pause } from './completion.js'
 import { Decoder } from './decoder.js'
-import { NO_VOCABULARY } from './facts.js'
+import { ARCHITECTURES, KINDS, NO_VOCABULARY } from './facts.js'
 import { takeBack } from './healing.js'
 import { readFile } from './loading.js'
+import { READERS } from './models.js'
 import { AleatorError, options, whole } from './native.js'
 import { check, constraintsOf, ofText, resolve } from './parameters.js'
 import { withMarks } from './phase-table.js'
@@ -45,6 +45,18 @@ export async function load(source, given = {}) {
 async function poolOf(threads) {
   if (threads !== undefined) return threadPool(threads)
   return threadPool(await usualThreads()).catch(() => threadPool(1))
+}
+
+/** The architecture that a file names, and the model's dimensions, every field checked (src/aleator/models/index.py). */
+function readConfig(gguf) {
+  const { fields } = gguf
+  const kind = fields.get('general.type', 'model')
+  if (kind !== 'model') throw new AleatorError('UnsupportedModel', `the file holds a '${kind}', not a model (general.type)${KINDS[kind] ?? ''}`)
+  const name = fields.require('general.architecture', 'string')
+  if (!Object.hasOwn(ARCHITECTURES, name))
+    throw new AleatorError('UnsupportedModel', `the architecture '${name}' is not supported; here there are ${Object.keys(ARCHITECTURES).join(', ')}`)
+  const architecture = ARCHITECTURES[name]
+  return { architecture, config: READERS[name](gguf, architecture) }
 }
 
 export class Model {

@@ -77,6 +77,19 @@ export const partition = METHODS.partition
 export const lower = (text) => text.toLowerCase()
 export const isprintable = (text) => /^[\p{L}\p{M}\p{N}\p{P}\p{S} ]*$/u.test(text)
 
+const WRITTEN = { '\\': '\\\\', '\n': '\\n', '\r': '\\r', '\t': '\\t' }
+/** A text as Python's repr() writes it. */
+export function quoted(text) {
+  const mark = text.includes("'") && !text.includes('"') ? '"' : "'"
+  const escaped = (character) => {
+    const code = character.codePointAt(0).toString(16)
+    const [letter, digits] = code.length < 3 ? ['x', 2] : code.length < 5 ? ['u', 4] : ['U', 8]
+    return `\\${letter}${code.padStart(digits, '0')}`
+  }
+  const one = (each) => (each === mark ? `\\${each}` : (WRITTEN[each] ?? (isprintable(each) ? each : escaped(each))))
+  return mark + Array.from(text, one).join('') + mark
+}
+
 /** A regular expression; what it finds is a Map of groups, by number and by name. */
 export class Pattern {
   constructor(source, flags) {

@@ -1,6 +1,6 @@
 /** @file Samplers in words, and a chain on the command line, in JSON and in Python (src/aleator/server/playground/as_json.py). */
 
-import { dumps, float_text, fromObject } from "../aleator/python-text.js";
+import { dumps, float_text, fromObject, quoted as repr } from "../aleator/python-text.js";
 import declared from "../declared.js";
 
 /** A value as Python writes it. */
@@ -8,7 +8,7 @@ function python(value, type) {
   if (value === null || value === undefined) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
   if (typeof value === "number") return type === "float" || !Number.isInteger(value) ? float_text(value) : String(value);
-  if (typeof value === "string") return value.includes("'") && !value.includes('"') ? JSON.stringify(value) : `'${JSON.stringify(value).slice(1, -1).replaceAll('\\"', '"').replaceAll("'", "\\'")}'`;
+  if (typeof value === "string") return repr(value);
   if (Array.isArray(value)) return `[${value.map((each) => python(each)).join(", ")}]`;
   return `{${Object.entries(value).map(([key, each]) => `${/^\d+$/.test(key) ? key : python(key)}: ${python(each)}`).join(", ")}}`;
 }
