@@ -1,7 +1,7 @@
 // Python's texts, JSON, patterns and iterators where JavaScript's differ: what tools/parsers_to_javascript.py writes uses
 // them.  Whole numbers of JSON are BigInts.  Halves of surrogate pairs that a literal escapes one by one become characters.
+import { DIGITS, MOST_LEVELS } from './facts.js'
 import { METHODS, error, inOrder, iterated } from './python.js'
-import { DIGITS } from './unicode.js'
 export * from './python.js'
 
 export class ValueError extends Error {}
@@ -155,7 +155,6 @@ export function float_text(number) {
 
 // JSON.
 const CONSTANTS = { null: null, true: true, false: false, NaN, Infinity, '-Infinity': -Infinity }
-const MOST_DEPTH = 128
 const TOKEN = /"(?:[^"\\\0-\x1f]|\\(?:["\\/bfnrt]|u[\da-fA-F]{4}))*"|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?|null|true|false|NaN|-?Infinity|[[\]{},:]/y
 const JSON_SPACE = /[ \t\n\r]*/y
 
@@ -188,7 +187,7 @@ class JsonReader {
     return /[NI]/.test(said) && this.constant ? this.constant(said) : CONSTANTS[said]
   }
   several(keyed) {
-    if (++this.depth > MOST_DEPTH) refuse('nested too deeply')
+    if (++this.depth > MOST_LEVELS) refuse('nested too deeply')
     const made = keyed ? new Map() : []
     const close = keyed ? '}' : ']'
     this.space()
@@ -264,7 +263,7 @@ export function literal_eval(given) {
 // Data of JavaScript.
 /** Objects as Maps, without what is undefined, and whole numbers as BigInts; name: of the option. */
 export function fromObject(value, name, depth = 0) {
-  if (depth > MOST_DEPTH) throw error('ParameterError', `${name}: objects and arrays are nested more than ${MOST_DEPTH} deep, or within themselves: give less deep ones`)
+  if (depth > MOST_LEVELS) throw error('ParameterError', `${name}: objects and arrays are nested more than ${MOST_LEVELS} deep, or within themselves: give less deep ones`)
   const inner = (each) => fromObject(each, name, depth + 1)
   if (Array.isArray(value)) return value.map(inner)
   if (Number.isSafeInteger(value)) return BigInt(value)
