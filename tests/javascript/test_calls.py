@@ -232,6 +232,12 @@ def test_reasoning_and_texts_without_quotes_end_at_their_marks(run: Run) -> None
     assert not takes(coder, f"{head}{kind}{tail}")
     assert not takes(coder, f"{head}abcdef{kind}{tail}")
     assert not takes(coder, f"{head}abc{tail}")
+    long = json.loads(json.dumps(templates.WRITE).replace('"maxLength": 5', '"maxLength": 2500'))
+    given = {**options, "tools": [long], "chatTemplate": templates.QWEN3_CODER}
+    [told] = run("forced", [{**case, "options": given}])
+    longer = compile_gbnf(told["grammar"], "root", BYTES)
+    assert takes(longer, f"{head}{'a' * 2500}{kind}{tail}")
+    assert not takes(longer, f"{head}{'a' * 2501}{kind}{tail}")
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
