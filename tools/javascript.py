@@ -28,6 +28,7 @@ import aleator
 from aleator.cache.storage.layer import TYPES as CACHE_TYPES
 from aleator.chat import message, prompt, reply
 from aleator.chat.families import FAMILIES
+from aleator.core import json_text
 from aleator.core.contract import Purpose
 from aleator.core.integers import MAX_TOKEN
 from aleator.core.parameter import Parameter
@@ -203,20 +204,24 @@ def banned_expressions() -> Iterator[str]:
     yield f"export {{ {reader} as Reader, {any_of} as any_of }}"
 
 
-def unicode_classes() -> dict[str, str]:
-    """The Unicode classes of pre-tokenizers, as members of a class; browsers have those of their age."""
+def characters(*members: str) -> list[tuple[int, int]]:
+    """The ranges of a class with these members, as Unicode 16 has it; browsers have those of their age."""
     every = "".join(map(chr, (*range(0xD800), *range(0xE000, 0x110000))))
+    others = Split(Regex(f"[^{''.join(members)}]+"), "removed")
+    return [(ord(run[0]), ord(run[-1])) for run, _ in others.pre_tokenize_str(every)]
+
+
+def unicode_classes() -> dict[str, str]:
+    """The Unicode classes of pre-tokenizers, as members of a class."""
     names = {
         name
         for cuts in pretokenizers.PRE_TOKENIZERS.values()
         for name in re.findall(r"\\p\{\w+\}", "".join(cuts))
     }
-    made = {}
-    for name in sorted(names):
-        others = Split(Regex(f"{name.replace('p', 'P')}+"), "removed")
-        runs = [text for text, _ in others.pre_tokenize_str(every)]
-        made[name] = "".join(rf"\u{{{ord(run[0]):x}}}-\u{{{ord(run[-1]):x}}}" for run in runs)
-    return made
+    return {
+        name: "".join(rf"\u{{{first:x}}}-\u{{{last:x}}}" for first, last in characters(name))
+        for name in sorted(names)
+    }
 
 
 def facts() -> dict[str, Any]:
@@ -244,6 +249,10 @@ def facts() -> dict[str, Any]:
         "LIMITS": {k: v for k, v in vars(limits).items() if re.fullmatch("MAX_[A-Z]+", k)},
         "PRE_TOKENIZERS": pretokenizers.PRE_TOKENIZERS,
         "UNICODE_CLASSES": unicode_classes(),
+        "DIGITS": characters(r"\p{Nd}"),  # \d, \w and \s of Rust's expressions
+        "WORD": characters(r"\p{Alphabetic}", r"\p{M}", r"\p{Nd}", r"\p{Pc}", r"\p{Join_Control}"),
+        "SPACES": characters(r"\p{White_Space}"),
+        "MOST_LEVELS": json_text.MOST_LEVELS,
         "ADDS_BOS": pretokenizers.ADDS_BOS,
         "WHOLE_WORDS": pretokenizers.WHOLE_WORDS,
         "CHARACTERS": pretokenizers.CHARACTERS,

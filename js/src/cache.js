@@ -6,7 +6,9 @@ import { native } from './runtime.js'
 import { CACHE_TYPES } from './facts.js'
 
 const MOST_AT_ONCE = 512 // tokens of a step
-const MOST_DISTANCES = 64 // of shifted keys
+/** The most positions: each takes 16 bytes of 4 GiB, besides its keys and values. */
+export const MOST_CELLS = 2 ** 28
+const MOST_DISTANCES = 64 // of shifted keys, which are stored anew beyond that
 const PART = 'the state of a sequence has no parts'
 
 export class Cache {
@@ -17,20 +19,20 @@ export class Cache {
   constructor(decoder, given = {}) {
     const { nCtx, nSeqs, type, typeK = type, typeV = type } = options(given, { nCtx: 4096, nSeqs: 1, type: 'F16', typeK: undefined, typeV: undefined })
     this.decoder = decoder
-    this.cells = new native.Cells(whole('nCtx', nCtx, 1, 2 ** 31 - 1), whole('nSeqs', nSeqs, 1, 4096))
-    this.nCtx = nCtx
-    this.nSeqs = nSeqs
+    this.nCtx = whole('nCtx', nCtx, 1, MOST_CELLS)
+    this.nSeqs = whole('nSeqs', nSeqs, 1, 4096)
     this.arrays = []
-    this.keyPositions = new Int32Array(nCtx)
     this.states = new Array(nSeqs).fill(null) // each sequence's row and the position after which it is
     this.nRows = 2 * nSeqs + 1 // of sequences now and before a call, and one between
     this.stored = [] // keys and values of the cells, by layer
     try {
+      this.cells = new native.Cells(nCtx, nSeqs)
+      this.keyPositions = new Int32Array(nCtx)
       this.step = decoder.step(nCtx)
       this.addLayers(storage('typeK', typeK), storage('typeV', typeV))
     } catch (error) {
       this.free()
-      throw error
+      throw ['MemoryError', 'RangeError'].includes(error.name) ? new AleatorError('MemoryError', `nCtx=${nCtx}: ${error.message}: give less`) : error
     }
   }
   addLayers(typeK, typeV) {
@@ -45,6 +47,7 @@ export class Cache {
           const latent = attention.latent?.config.compressed ? attention.latent.config : null
           const turned = [1, 2].map((side) => rotated(ofKind.map((shape) => shape[side]), side === 1))
           const k = this.memory('typeK', typeK, heads, dim, turned[0], latent?.rank ?? dim)
+          Object.assign(this.stored.at(-1), { keys: true, rotates: config.rotated(layer) })
           keys[layer] = [k, latent ? null : this.memory('typeV', typeV, heads, dimV, turned[1], dimV)]
         }
         this.step.add_attention(attention, ...keys[config.keys_of(layer)])
@@ -70,7 +73,7 @@ export class Cache {
     if (dim % block || ending % together)
       throw new AleatorError('ParameterError', `${name}=${type.name} stores blocks of ${together} channels, and a head has ${ending}: use F32, F16 or BF16`)
     const bytes = this.array(Uint8Array, [(this.nCtx * heads * dim * size) / block])
-    this.stored.push(bytes)
+    this.stored.push({ bytes, type, heads, dim, turned })
     return new native.CacheMemory(bytes, type.name, this.nCtx, heads, dim, false, turned)
   }
   array(type, shape) {
@@ -114,6 +117,20 @@ export class Cache {
     whole('divisor', divisor, 1, 2 ** 31 - 1)
     this.shift(seq, p0, p1, (position) => Math.floor(position / divisor), () => this.cells.seq_div(seq, p0, p1, divisor))
   }
+  /** Changes of cells and of states, all or none. */
+  atOnce(changes) {
+    const { states } = this
+    this.states = [...states]
+    this.cells.begin()
+    try {
+      changes()
+    } catch (error) {
+      this.cells.rollback()
+      this.states = states
+      throw error
+    }
+    this.cells.commit()
+  }
   /** Keys stay as they are stored; attention corrects for how far their cells have moved. */
   shift(seq, p0, p1, move, change) {
     if (!this.decoder.architecture.shifts)
@@ -122,16 +139,11 @@ export class Cache {
     const within = state && state.position >= p0 && (p1 < 0 || state.position < p1)
     const moved = within ? { row: state.row, position: move(state.position) } : null
     if (moved?.position < 0) throw new AleatorError('ParameterError', `position ${state.position} of sequence ${seq} would become ${moved.position}`)
-    this.cells.begin()
-    try {
+    this.atOnce(() => {
       change()
-      if (this.distances() > MOST_DISTANCES)
-        throw new AleatorError('CannotShift', `keys would have moved by more than ${MOST_DISTANCES} distances: move a shorter range, or decode the text anew`)
-    } catch (error) {
-      this.cells.rollback()
-      throw error
-    }
-    this.cells.commit()
+      if (this.seesWindow && this.distances() > MOST_DISTANCES)
+        throw new AleatorError('CannotShift', `keys of layers with windows would have moved by more than ${MOST_DISTANCES} distances: move a shorter range, or decode the text anew`)
+    })
     if (moved) this.states = this.states.map((each) => (each?.row === state.row ? moved : each))
   }
   /** How many distances there are from keys to where they are rotated to. */
@@ -141,6 +153,37 @@ export class Cache {
     for (let i = 0; i < top; i++) if (positions[i] >= 0) found.add(positions[i] - this.keyPositions[i])
     return found.size - Number(found.has(0))
   }
+  /** Clear pending shifts before tokens are decoded (`settle` in cache/rows/rows.py). */
+  settle() {
+    if (!this.cells.has_shift) return
+    if (this.distances() > MOST_DISTANCES) this.rewrite()
+    this.cells.clear_shifts()
+  }
+  /** Rotate the stored keys to where their cells are. */
+  rewrite() {
+    const { decoder: { config, pool }, nCtx, keyPositions } = this
+    const { positions } = this.cells
+    const moved = [...positions.keys()].filter((cell) => positions[cell] >= 0 && positions[cell] !== keyPositions[cell])
+    const cells = BigInt64Array.from(moved, BigInt)
+    const { frequencies, offset, interleaved } = this.decoder.rotation(config.rope, nCtx, true)
+    const angles = new native.NativeArray(Float32Array, [moved.length, frequencies.length, 2])
+    native.rotary_angles(frequencies, Int32Array.from(moved, (cell) => positions[cell] - keyPositions[cell]), 1, angles)
+    for (const { bytes, type, heads, dim, turned, rotates } of this.stored.filter(({ keys }) => keys)) {
+      const rows = Object.assign(bytes.part(0, bytes.length), { shape: [nCtx, bytes.length / nCtx] })
+      const [all, part] = [[heads * dim], [heads, dim - offset]].map((shape) => new native.NativeArray(Float32Array, [moved.length, ...shape]))
+      native.load_rows(pool, type.name, turned, rows, cells, all)
+      const copy = (from, to, i, j) => {
+        for (let n = 0; n < moved.length * heads; n++) to.set(from.subarray(n * i + i - dim + offset, n * i + i), n * j + j - dim + offset)
+      }
+      copy(all.array, part.array, dim, dim - offset)
+      if (rotates) native.rotate_heads(part, angles, interleaved)
+      copy(part.array, all.array, dim - offset, dim)
+      native.store_rows(pool, type.name, turned, all, rows, cells)
+      for (const each of [all, part]) each.free()
+    }
+    angles.free()
+    for (const cell of moved) keyPositions[cell] = positions[cell]
+  }
   /** Forget positions after the first `keep`, half of them or `discard`, and move the later ones up; how many were forgotten. */
   slide(seq, keep = 4, discard = null) {
     const end = this.length(seq)
@@ -148,16 +191,11 @@ export class Cache {
     const wanted = discard === null ? Math.floor((end - keep) / 2) : whole('discard', discard, 0)
     const removed = Math.max(0, Math.min(wanted, end - keep - 1))
     if (removed === 0) return 0
-    this.cells.begin()
-    try {
+    this.atOnce(() => {
       this.seqRm(seq, keep, keep + removed)
       this.unshare(seq, keep + removed, end)
       this.seqAdd(seq, keep + removed, end, -removed)
-    } catch (error) {
-      this.cells.rollback()
-      throw error
-    }
-    this.cells.commit()
+    })
     return removed
   }
   /** Give a sequence cells of its own for those that it shares with others. */
@@ -178,7 +216,7 @@ export class Cache {
   /** Have a cell store what another one does. */
   copy(from, to) {
     const [source, target] = [Number(from), Number(to)]
-    for (const { array } of this.stored) {
+    for (const { bytes: { array } } of this.stored) {
       const size = array.length / this.nCtx
       array.copyWithin(target * size, source * size, (source + 1) * size)
     }
@@ -204,17 +242,11 @@ export class Cache {
     if (used + batch.length > this.nCtx)
       throw new AleatorError('ContextFull', `${batch.length} tokens do not fit: ${used} of ${this.nCtx} positions are taken; load the model with a larger nCtx`)
     const rows = []
-    const before = [...this.states]
-    this.cells.begin()
-    try {
-      if (this.cells.has_shift) this.cells.clear_shifts()
+    const before = this.states
+    this.atOnce(() => {
+      this.settle()
       for (let at = 0; at < batch.length; at += MOST_AT_ONCE) rows.push(this.decodePart(batch.slice(at, at + MOST_AT_ONCE), before))
-    } catch (error) {
-      this.cells.rollback()
-      this.states = before
-      throw error
-    }
-    this.cells.commit()
+    })
     if (rows.length === 1) return rows[0]
     const joined = new Float32Array(rows.reduce((n, row) => n + row.length, 0))
     rows.reduce((n, row) => (joined.set(row, n), n + row.length), 0)
@@ -292,7 +324,7 @@ export class Cache {
   free() {
     this.freed = true
     this.step?.free()
-    this.cells.free()
+    this.cells?.free()
     for (const array of this.arrays) array.free()
   }
 }

@@ -17,8 +17,6 @@ const OWN = new Set(['messages', 'tools', 'documents', 'add_generation_prompt', 
 /** What of a template's parts is a name, and no variable that is read. */
 const NAMED = { MemberExpression: 'property', FilterExpression: 'filter', TestExpression: 'test', KeywordArgumentExpression: 'key', Set: 'assignee' }
 
-const isMapping = (value) => typeof value === 'object' && value !== null && !Array.isArray(value)
-
 /** A chat template in Jinja's language, for a tokenizer. */
 export class ChatTemplate {
   constructor(source, tokenizer) {
@@ -59,7 +57,7 @@ export class ChatTemplate {
   }
   /** The template's variables; one that it does not read is refused. */
   arguments(enableThinking, given) {
-    if (!isMapping(given)) throw wrong('templateArguments', given, 'give an object')
+    if (typeof given !== 'object' || given === null || Array.isArray(given)) throw wrong('templateArguments', given, 'give an object')
     for (const name of Object.keys(given)) {
       if (OWN.has(name)) throw wrong(`templateArguments.${name}`, given[name], 'chat gives it to the template itself: leave it out')
       if (!this.variables.has(name)) throw wrong(`templateArguments.${name}`, given[name], 'the chat template does not read it')
@@ -83,23 +81,19 @@ export class ChatTemplate {
   /** Checked messages as text; names of control tokens in them are private characters, which `literal` explains. */
   rendered(messages, variables) {
     const read = this.family.turns(messages).map((message) => this.asRead(message))
-    const marks = new Marks([read, variables], this.names)
-    const context = {
-      ...this.tokens,
-      add_generation_prompt: true,
-      tools: null,
-      documents: null,
-      ...marks.mark(variables),
-      messages: read.map((message) => marks.mark(message, message.role === 'assistant' ? this.guarded : [])),
-    }
-    return { marked: failing(() => this.template.render(context)), literal: marks.literal }
+    const given = fromObject(variables, 'templateArguments')
+    const marks = new Marks([read, given], this.names)
+    const marked = read.map((message) => marks.mark(message, message.get('role') === 'assistant' ? this.guarded : []))
+    return { marked: failing(() => this.render(marked, true, marks.mark(given))), literal: marks.literal }
+  }
+  render(messages, add_generation_prompt, variables = []) {
+    return this.template.render(new Map([...Object.entries({ ...this.tokens, add_generation_prompt, tools: null, documents: null }), ...variables, ['messages', messages]]))
   }
   asRead(message) {
-    const made = toObject(message)
-    if (made.tool_calls && !this.takesMappings)
-      message.get('tool_calls').forEach((call, i) => (made.tool_calls[i].function.arguments = dumps(call.get('function').get('arguments'), { ensure_ascii: false })))
-    if (made.role === 'developer' && !this.knowsDevelopers) made.role = 'system'
-    if ('reasoning_content' in made && /\.thinking\b|\[?['"]thinking['"]/.test(this.source)) made.thinking = made.reasoning_content
+    const made = new Map(message)
+    if (made.has('tool_calls') && !this.takesMappings) made.set('tool_calls', made.get('tool_calls').map(withText))
+    if (made.get('role') === 'developer' && !this.knowsDevelopers) made.set('role', 'system')
+    if (made.has('reasoning_content') && /\.thinking\b|\[?['"]thinking['"]/.test(this.source)) made.set('thinking', made.get('reasoning_content'))
     return made
   }
   /** Whether the template knows messages of developers; otherwise they must be the system's. */
@@ -117,7 +111,7 @@ export class ChatTemplate {
   /** The text of messages; null: the template refuses them. */
   tried(messages, add_generation_prompt) {
     try {
-      return this.template.render({ ...this.tokens, add_generation_prompt, tools: null, documents: null, messages })
+      return this.render(fromObject(messages, 'messages'), add_generation_prompt)
     } catch {
       return null
     }
@@ -138,6 +132,12 @@ export class ChatTemplate {
     if (vocabulary.addBos && bos !== undefined && ids[0] !== bos) ids.unshift(bos)
     return ids
   }
+}
+
+/** A call with JSON text in place of its arguments. */
+function withText(call) {
+  const named = call.get('function')
+  return new Map([...call, ['function', new Map([...named, ['arguments', dumps(named.get('arguments'), { ensure_ascii: false })]])]])
 }
 
 /** Names of the variables that a parsed template reads, those that it sets and its operators among them. */
@@ -183,8 +183,7 @@ class Marks {
       return value
     }
     if (Array.isArray(value)) return value.map((each) => this.mark(each, but))
-    if (!isMapping(value)) return value
-    return Object.fromEntries(Object.entries(value).map(([key, each]) => [this.mark(key, but), this.mark(each, but)]))
+    return value instanceof Map ? new Map(Array.from(value, ([key, each]) => [this.mark(key, but), this.mark(each, but)])) : value
   }
 }
 
@@ -198,12 +197,7 @@ function* privateCharacters(whole) {
 
 function* textsOf(value) {
   if (typeof value === 'string') yield value
-  else if (Array.isArray(value)) for (const each of value) yield* textsOf(each)
-  else if (isMapping(value))
-    for (const [key, each] of Object.entries(value)) {
-      yield key
-      yield* textsOf(each)
-    }
+  else if (Array.isArray(value) || value instanceof Map) for (const each of [...value].flat()) yield* textsOf(each)
 }
 
 const unmarked = (text, literal) => Array.from(text, (character) => literal.get(character) ?? character).join('')
@@ -218,7 +212,7 @@ export function replyKey(tokens, { seed, completion }) {
 export const textOf = ({ marked, literal }) => unmarked(marked, literal)
 
 /** Messages as a template takes them; an error names the message and the field. */
-export const checkedMessages = (messages) => checked_messages(fromObject(messages, 'messages', true))
+export const checkedMessages = (messages) => checked_messages(fromObject(messages, 'messages'))
 
 /** An answer while it is made, read once: pieces of its content; `deltas` gives reasoning and calls, too. */
 export class ChatGeneration {

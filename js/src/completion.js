@@ -4,8 +4,8 @@ import { GrammarCompleter } from './complete-grammar.js'
 import { BAN } from './facts.js'
 import { Healing } from './healing.js'
 import { LoopWatch } from './loops.js'
-import { philox } from './philox.js'
-import { binary } from './spelling.js'
+import { native } from './runtime.js'
+import { binary, openLength } from './spelling.js'
 import { ReasoningBudget } from './steering.js'
 
 const NO_TEXT = { push: () => '', flush: () => '' }
@@ -41,7 +41,7 @@ export class Completion {
     const silent = (token) => this.isEnd(token) || this.isStop(token) || (vocabulary.isSpecial(token) && !shown.includes(token))
     const bytesOf = (token) => (silent(token) ? '' : binary(vocabulary.bytes(token)))
     const coin = (place) => {
-      const [low, up] = philox([0, place, 0, (BAN * 2 ** 28 + this.chain.completion) >>> 0], BigInt(this.chain.seed))
+      const [low, up] = native.philox4x32([0, place, 0, (BAN * 2 ** 28 + this.chain.completion) >>> 0], BigInt(this.chain.seed))
       return Number((BigInt(up) << 32n) | BigInt(low)) / 2 ** 64
     }
     return new Bans(bans, { bytesOf, size: vocabulary.size, coin, begun, skip, strip })
@@ -154,7 +154,6 @@ export function following(cache, decoded, { next, forget }) {
 class StopMatcher {
   constructor(stops) {
     this.stops = stops
-    this.longest = Math.max(0, ...stops.map((each) => each.length))
     this.matched = null
     this.held = ''
   }
@@ -173,9 +172,7 @@ class StopMatcher {
     }
     this.held = ''
     if (this.matched !== null) return text.slice(0, end - this.matched.length)
-    let open = Math.min(text.length, this.longest - 1)
-    while (open > 0 && !this.stops.some((stop) => stop.startsWith(text.slice(-open)))) open--
-    open = Math.max(0, open)
+    const open = openLength(text, this.stops)
     this.held = text.slice(text.length - open)
     return text.slice(0, text.length - open)
   }

@@ -1,16 +1,16 @@
 // Regular expressions that a text must not match (src/aleator/generate/expressions.py).  Texts are bytes, a character for each.
 import { any_of, Reader } from './expression-parts.js'
 import { EXPRESSIONS } from './facts.js'
-import { AleatorError } from './native.js'
+import { AleatorError, shown } from './native.js'
 import { Expression } from './re2.js'
-import { binary } from './spelling.js'
+import { binary, openLength } from './spelling.js'
 import { endsWhole } from './steering.js'
 
 const { MAX_MATCH_BYTES, MAX_EXPRESSIONS, MOST_CHARACTERS, MOST_PROBABILITIES, MOST_SIZE, OVER } = EXPRESSIONS
 const ANCHOR = new RegExp(EXPRESSIONS.ANCHOR)
 
 const wrong = (why) => new AleatorError('ParameterError', why)
-const named = (value) => `bannedRegex=${(JSON.stringify(value) ?? String(value)).slice(0, 80)}`
+const named = (value) => `bannedRegex=${shown(value)}`
 
 /** Searchers of `bannedRegex`, one for each probability: of an expression, of { regex, probability }, or of several; JSON too. */
 export function searchers(given) {
@@ -125,9 +125,7 @@ export class Strings {
   }
   /** The first place where a string may begin. */
   open(text, at) {
-    let open = Math.min(text.length - at, this.longest - 1)
-    while (open > 0 && !this.strings.some((each) => each.startsWith(text.slice(text.length - open)))) open--
-    return text.length - Math.max(0, open)
+    return text.length - openLength(text.slice(at), this.strings)
   }
   before() {
     return ''

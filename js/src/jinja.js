@@ -1,11 +1,12 @@
 // Chat templates run as in Python's jinja2, also where @huggingface/jinja lacks something or does otherwise: this package's
 // copy of its classes is changed.  Templates come with models' files: what they repeat and build has limits.
 import { CHAT } from './facts.js'
-import { isprintable, lstrip, removeprefix, removesuffix, rstrip, strip } from './python-text.js'
+import { dumps, float_text, inOrder, lstrip, quoted, removeprefix, removesuffix, rstrip, strip } from './python-text.js'
+import { strftime } from './strftime.js'
 import { Environment, Interpreter, Template as Parsed } from './vendor/jinja.js'
 
 const { MAX_OUTPUT, MAX_SECONDS, MAX_NUMBER } = CHAT.LIMITS
-const valueOf = (given) => {
+const theirs = (given) => {
   const environment = new Environment()
   environment.set('given', given)
   return environment.lookupVariable('given')
@@ -17,14 +18,13 @@ const thrownBy = (type) => {
     return error
   }
 }
-const [Text, Whole, Float, Bool, Null, Undefined, List, Mapping, Callable] = ['', 1, 0.5, true, null, undefined, [], {}, () => {}].map((each) => valueOf(each).constructor)
+const [Text, Whole, Float, Bool, Null, Undefined, List, Mapping, Callable] = ['', 1, 0.5, true, null, undefined, [], {}, () => {}].map((each) => theirs(each).constructor)
 const { constructor: Namespace } = new Environment().lookupVariable('namespace').value([])
 const [Break, Continue] = ['Break', 'Continue'].map((type) => thrownBy(type).constructor)
 const { applyFilter, evaluate, evaluateBinaryExpression, evaluateCallExpression, evaluateFilterStatement, evaluateFor, evaluateMacro, evaluateMemberExpression, evaluateSet } =
   Interpreter.prototype
 const METHODS = ['get', 'items', 'keys', 'values']
 const SILENT = ['Set', 'Macro', 'Comment']
-const ESCAPES = { '\\': '\\\\', '\n': '\\n', '\r': '\\r', '\t': '\\t' }
 const KEYWORDS = { true: true, True: true, false: false, False: false, none: null, None: null }
 
 let deadline = Infinity
@@ -45,17 +45,6 @@ const known = (value) => ({ type: 'Known', value })
 const inner = (body) => [{ type: 'Inner', body }]
 const keyOf = (key) => (typeof key === 'string' ? new Text(key) : new Whole(key))
 
-function quoted(text) {
-  const mark = text.includes("'") && !text.includes('"') ? '"' : "'"
-  const escaped = (character) => {
-    const code = character.codePointAt(0).toString(16)
-    const [letter, digits] = code.length < 3 ? ['x', 2] : code.length < 5 ? ['u', 4] : ['U', 8]
-    return `\\${letter}${code.padStart(digits, '0')}`
-  }
-  const one = (each) => (each === mark ? `\\${each}` : (ESCAPES[each] ?? (isprintable(each) ? each : escaped(each))))
-  return mark + Array.from(text, one).join('') + mark
-}
-
 /** A value as Python's str() writes it, or its repr(). */
 function written(value, repr = false) {
   if (value instanceof Text) return repr ? quoted(value.value) : value.value
@@ -64,6 +53,7 @@ function written(value, repr = false) {
   if (value instanceof Bool) return value.value ? 'True' : 'False'
   if (value instanceof Namespace) return `<Namespace ${written(new Mapping(value.value))}>`
   if (value instanceof Callable) throw new Error('a function has no text')
+  if (value instanceof Float) return float_text(value.value)
   if (value instanceof List) return `[${listed(value.value, (each) => written(each, true))}]`
   if (value instanceof Mapping) return `{${listed(value.value, ([key, each]) => `${written(keyOf(key), true)}: ${written(each, true)}`)}}`
   return String(value)
@@ -80,15 +70,18 @@ function listed(values, text) {
   return parts.join(', ')
 }
 
-/** About how many characters a value has as JSON. */
-function sizeOf(value, indent, depth = 0) {
-  if (value instanceof Text) return value.value.length
-  if (value instanceof Undefined || value instanceof Namespace) throw new Error('an undefined value and a namespace have no JSON')
-  let size = 1
-  checkClock()
-  if (value instanceof List || value instanceof Mapping)
-    for (const each of value.value.values()) checkLength((size += indent * depth + sizeOf(each, indent, depth + 1)))
-  return size
+/** A value's JSON, as Python's json.dumps writes it. */
+function asJson(value, options) {
+  let length = 0 // about
+  const data = (each, depth) => {
+    if (each instanceof Undefined || each instanceof Namespace || each instanceof Callable) throw new Error('an undefined value, a namespace and a function have no JSON')
+    checkClock()
+    checkLength((length += each instanceof Text ? each.value.length : 1 + (options.indent ?? 0) * depth))
+    if (each instanceof List) return each.value.map((one) => data(one, depth + 1))
+    if (each instanceof Mapping) return new Map(Array.from(each.value, ([key, one]) => [key, data(one, depth + 1)]))
+    return each instanceof Whole ? BigInt(each.value) : (each.value ?? null)
+  }
+  return dumps(data(value, 0), options)
 }
 
 /** What of two values Python finds equal. */
@@ -110,11 +103,12 @@ function members(value) {
   return value.value
 }
 
-/** A value whose lists a template may not change. */
-function kept(value) {
-  if (value instanceof List) Object.freeze(value.value)
-  if (value instanceof List || value instanceof Mapping) for (const each of value.value.values()) kept(each)
-  return value
+/** Data for a template, which may not change its lists: mappings are Maps, whole numbers BigInts. */
+function valueOf(data) {
+  if (Array.isArray(data)) return new List(Object.freeze(data.map(valueOf)))
+  if (data instanceof Map) return new Mapping(new Map(Array.from(data, ([key, each]) => [key, valueOf(each)])))
+  if (typeof data === 'number') return new Float(data)
+  return typeof data === 'bigint' ? new Whole(Number.isSafeInteger(Number(data)) ? Number(data) : data) : theirs(data)
 }
 
 const isFinal = (error) => error instanceof Break || error instanceof Continue
@@ -254,11 +248,24 @@ const sized = (value) => (value instanceof Text || value instanceof Undefined ? 
 const defaulted = (value, [otherwise = new Text(''), flag], named) =>
   value instanceof Undefined || ((flag ?? named.get('boolean'))?.value && !value.__bool__().value) ? (named.get('default_value') ?? otherwise) : value
 
-/** The least or the greatest; texts are compared without regard to case. */
-const extreme = (before) => (value, given, named) => {
+/** The arguments of a filter, by place or by name. */
+const read = (given, named, names) => names.map((name, i) => (named.get(name) ?? given[i])?.value)
+/** By which number or text values are ordered; texts without regard to case, unless `cased`. */
+function rankOf({ value }, cased) {
+  if (typeof value === 'string') return cased ? value : value.toLowerCase()
+  if (['number', 'bigint', 'boolean'].includes(typeof value)) return Number(value)
+  throw new Error('only numbers and texts have an order here')
+}
+/** A list in the order of what `of` gives of its entries. */
+function sorting(entries, of, cased, reverse) {
+  const ranked = entries.map((each) => [rankOf(of(each), cased), each])
+  const sign = reverse ? -1 : 1
+  return new List(ranked.sort(([a], [b]) => sign * inOrder(a, b)).map(([, each]) => each))
+}
+/** The least or the greatest. */
+const extreme = (sign) => (value, given, named) => {
   if (given.length || named.size) throw new Error("'min' and 'max' take no arguments here")
-  const order = ({ value }) => (typeof value === 'string' ? value.toLowerCase() : value)
-  return members(value).reduce((a, b) => (before(order(b), order(a)) ? b : a), members(value)[0] ?? new Undefined())
+  return members(value).reduce((a, b) => (sign * inOrder(rankOf(b), rankOf(a)) < 0 ? b : a), members(value)[0] ?? new Undefined())
 }
 /** Those of a list whose value, or whose attribute's, passes a test. */
 const selecting = (wanted, ofAttribute) =>
@@ -289,8 +296,17 @@ const FILTERS = new Map(
     int: (value) => (value instanceof Float ? new Whole(Math.trunc(value.value)) : undefined),
     default: defaulted,
     d: defaulted,
-    min: extreme((a, b) => a < b),
-    max: extreme((a, b) => a > b),
+    min: extreme(1),
+    max: extreme(-1),
+    sort(value, given, named, environment) {
+      const [reverse, cased, path] = read(given, named, ['reverse', 'case_sensitive', 'attribute'])
+      return sorting(members(value), (each) => (path ? this.attribute(each, { value: path }, environment) : each), cased, reverse)
+    },
+    dictsort(value, given, named) {
+      const [cased, by, reverse] = read(given, named, ['case_sensitive', 'by', 'reverse'])
+      if (!(value instanceof Mapping)) throw new Error('dictsort needs a mapping')
+      return sorting(value.items().value, (pair) => pair.value[Number(by === 'value')], cased, reverse)
+    },
     select: selecting(true, false),
     reject: selecting(false, false),
     selectattr: selecting(true, true),
@@ -310,7 +326,11 @@ const FILTERS = new Map(
       checkLength(texts.reduce((sum, { length }) => sum + length + separator.length, 0))
       return new Text(texts.join(separator))
     },
-    tojson: (value, _, named) => void checkLength(sizeOf(value, named.get('indent')?.value || 0)),
+    tojson(value, given, named) {
+      const [ensure_ascii = false, indent = null, separators, sort_keys] = read(given, named, ['ensure_ascii', 'indent', 'separators', 'sort_keys'])
+      if (typeof indent === 'string') throw new Error('tojson: indent must be a whole number')
+      return new Text(asJson(value, { ensure_ascii, indent: indent && Number(indent), separators: separators?.map((each) => written(each)), sort_keys }))
+    },
   }),
 )
 
@@ -318,7 +338,7 @@ const isIterable = (value) => [Text, List, Mapping, Undefined].some((kind) => va
 for (const [name, test] of Object.entries({
   iterable: isIterable,
   sequence: isIterable,
-  number: ({ value }) => ['number', 'boolean'].includes(typeof value),
+  number: ({ value }) => ['number', 'bigint', 'boolean'].includes(typeof value),
   float: (value) => value instanceof Float,
   equalto: same,
   eq: same,
@@ -341,7 +361,8 @@ function withBuiltins(cls, changed) {
   Object.defineProperty(cls.prototype, 'builtins', {
     get() {
       if (!this._builtins) {
-        for (const [name, f] of Object.entries(changed(this, get.call(this)))) this._builtins.set(name, new Callable(f))
+        get.call(this)
+        for (const [name, f] of Object.entries(changed(this))) this._builtins.set(name, new Callable(f))
         this._builtins.delete('length')
       }
       return this._builtins
@@ -349,14 +370,9 @@ function withBuiltins(cls, changed) {
   })
 }
 
-withBuiltins(Mapping, (mapping, theirs) => {
-  const { value: dictsort } = theirs.get('dictsort')
-  const numbers = () => [...mapping.value.keys()].every((key) => typeof key === 'number')
-  return {
-    get: ([key, otherwise = new Null()]) => mapping.value.get(key.value) ?? otherwise,
-    dictsort: (given) => (numbers() && !given.length ? new List(mapping.items().value.sort((a, b) => a.value[0].value - b.value[0].value)) : dictsort(given)),
-  }
-})
+withBuiltins(Mapping, ({ value }) => ({
+  get: ([key, otherwise = new Null()]) => value.get(key.value) ?? otherwise,
+}))
 
 withBuiltins(Text, ({ value: text }) => ({
   ...Object.fromEntries(Object.entries({ strip, lstrip, rstrip, removeprefix, removesuffix }).map(([name, f]) => [name, ([of]) => new Text(f(text, of?.value))])),
@@ -397,35 +413,6 @@ withBuiltins(List, (list) => ({
   },
 }))
 
-/** The time as Python's strftime() writes it in English. */
-function strftime(form, now = new Date()) {
-  const two = (number) => String(number).padStart(2, '0')
-  const named = (kind, width) => now.toLocaleString('en-US', { [kind]: width })
-  const day = Math.round((Date.UTC(now.getFullYear(), now.getMonth(), now.getDate()) - Date.UTC(now.getFullYear(), 0, 0)) / 86400000)
-  const parts = {
-    '%': () => '%',
-    Y: () => String(now.getFullYear()),
-    y: () => two(now.getFullYear() % 100),
-    m: () => two(now.getMonth() + 1),
-    B: () => named('month', 'long'),
-    b: () => named('month', 'short'),
-    d: () => two(now.getDate()),
-    e: () => String(now.getDate()).padStart(2),
-    j: () => String(day).padStart(3, '0'),
-    A: () => named('weekday', 'long'),
-    a: () => named('weekday', 'short'),
-    H: () => two(now.getHours()),
-    I: () => two(now.getHours() % 12 || 12),
-    p: () => (now.getHours() < 12 ? 'AM' : 'PM'),
-    M: () => two(now.getMinutes()),
-    S: () => two(now.getSeconds()),
-  }
-  return form.replace(/%(-?)(.)/gs, (part, bare, letter) => {
-    if (!Object.hasOwn(parts, letter)) throw new Error(`strftime_now: '${part}' is not known`)
-    return bare ? parts[letter]().replace(/^[0 ]+(?=.)/, '') : parts[letter]()
-  })
-}
-
 const FUNCTIONS = {
   strftime_now: (form) => strftime(form),
   raise_exception: (message) => {
@@ -439,11 +426,11 @@ const FUNCTIONS = {
   },
 }
 
-/** A template; the variables it is given stay as they are. */
+/** A template; the variables it is given, a Map, stay as they are. */
 export class Template extends Parsed {
   render(given) {
     const environment = new Environment()
-    for (const [name, value] of Object.entries({ ...FUNCTIONS, ...given, ...KEYWORDS })) environment.setVariable(name, kept(valueOf(value)))
+    for (const [name, value] of [...Object.entries(FUNCTIONS), ...given, ...Object.entries(KEYWORDS)]) environment.setVariable(name, valueOf(value))
     deadline = performance.now() + 1000 * MAX_SECONDS
     return new Interpreter(environment).run(this.parsed).value
   }

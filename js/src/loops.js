@@ -1,6 +1,6 @@
 // Finds the token at which a text has begun to repeat the same few tokens (src/aleator/generate/loops.py).
 import { LOOPS, PARAMETERS, Temperature } from './facts.js'
-import { AleatorError } from './native.js'
+import { AleatorError, shown } from './native.js'
 
 const { RANGES, USUAL, SHORT, STRETCH } = LOOPS
 const NEUTRAL = Object.fromEntries(Temperature.parameters.map((name) => [name, PARAMETERS[name].neutral]))
@@ -11,7 +11,6 @@ const wrong = (why) => new AleatorError('ParameterError', why)
  * too.
  */
 export function loopLimits(given) {
-  const shown = (JSON.stringify(given) ?? String(given)).slice(0, 80)
   let value = given
   if (typeof given === 'string') {
     try {
@@ -26,7 +25,7 @@ export function loopLimits(given) {
     value = known ? Object.keys(usual).map((name) => ({ ...usual, ...value })[name]) : null
   }
   if (!Array.isArray(value) || ![2, 4].includes(value.length))
-    throw wrong(`stopLoops=${shown}: give repeats and min_tokens, as in ${JSON.stringify(USUAL)}, and to go on at another temperature also temperature and for ([4, 64, 1.5, 32])`)
+    throw wrong(`stopLoops=${shown(given)}: give repeats and min_tokens, as in ${JSON.stringify(USUAL)}, and to go on at another temperature also temperature and for ([4, 64, 1.5, 32])`)
   value.forEach((number, i) => {
     const name = Object.keys(RANGES)[i]
     const [low, high] = RANGES[name]

@@ -2,17 +2,17 @@
 import { Chain } from './chain.js'
 import { ChatGeneration, ChatTemplate, checkedMessages, replyKey, textOf } from './chat.js'
 import { Reply, checked_tools, chosen_tools } from './chats.js'
-import { readConfig } from './config.js'
-import { Cache } from './cache.js'
+import { Cache, MOST_CELLS } from './cache.js'
 import { Completion, following, pause } from './completion.js'
 import { Decoder } from './decoder.js'
-import { NO_VOCABULARY } from './facts.js'
+import { ARCHITECTURES, KINDS, NO_VOCABULARY } from './facts.js'
 import { takeBack } from './healing.js'
 import { readFile } from './loading.js'
+import { READERS } from './models.js'
 import { AleatorError, options, whole } from './native.js'
 import { check, constraintsOf, ofText, resolve } from './parameters.js'
 import { withMarks } from './phase-table.js'
-import { fromObject, toObject } from './python-text.js'
+import { fromObject } from './python-text.js'
 import { LONGEST_WAIT, WAITS } from './ranges.js'
 import { callsOf, replyGrammar } from './reply-grammar.js'
 import { threadPool } from './runtime.js'
@@ -32,7 +32,7 @@ const AT_ONCE = 64 // tokens of a prompt: a second or so
  */
 export async function load(source, given = {}) {
   const { nCtx, threads, ...how } = options(given, { nCtx: undefined, threads: undefined, onProgress: () => {}, signal: undefined, keep: true, ...WAITS })
-  if (nCtx !== undefined) whole('nCtx', nCtx, 1, 2 ** 31 - 1)
+  if (nCtx !== undefined) whole('nCtx', nCtx, 1, MOST_CELLS)
   if (threads !== undefined) whole('threads', threads, 1, MOST_THREADS)
   whole('stallTimeout', how.stallTimeout, 1, LONGEST_WAIT)
   whole('maxRetryAfter', how.maxRetryAfter, 0, LONGEST_WAIT)
@@ -45,6 +45,18 @@ export async function load(source, given = {}) {
 async function poolOf(threads) {
   if (threads !== undefined) return threadPool(threads)
   return threadPool(await usualThreads()).catch(() => threadPool(1))
+}
+
+/** The architecture that a file names, and the model's dimensions, every field checked (src/aleator/models/index.py). */
+function readConfig(gguf) {
+  const { fields } = gguf
+  const kind = fields.get('general.type', 'model')
+  if (kind !== 'model') throw new AleatorError('UnsupportedModel', `the file holds a '${kind}', not a model (general.type)${KINDS[kind] ?? ''}`)
+  const name = fields.require('general.architecture', 'string')
+  if (!Object.hasOwn(ARCHITECTURES, name))
+    throw new AleatorError('UnsupportedModel', `the architecture '${name}' is not supported; here there are ${Object.keys(ARCHITECTURES).join(', ')}`)
+  const architecture = ARCHITECTURES[name]
+  return { architecture, config: READERS[name](gguf, architecture) }
 }
 
 export class Model {
@@ -127,7 +139,7 @@ export class Model {
     const template = this.template(chatTemplate)
     const { family, thinking } = template
     if (shown) template.checkCalls()
-    const variables = { tools: shown ? seen.map(([tool]) => toObject(tool)) : null, ...template.arguments(enableThinking, templateArguments) }
+    const variables = { tools: shown ? seen.map(([tool]) => tool) : null, ...template.arguments(enableThinking, templateArguments) }
     const rendered = template.rendered(checked, variables)
     const text = textOf(rendered)
     const opened = Boolean(thinking) && text.trimEnd().endsWith(thinking.begin)

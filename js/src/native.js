@@ -17,9 +17,12 @@ export class AleatorError extends Error {
   }
 }
 
-const asData = (_, value) => (value instanceof Map ? Object.fromEntries(value) : typeof value === 'bigint' ? Number(value) : value)
+const asData = (_, value) => (value instanceof Map ? Object.fromEntries(value) : typeof value !== 'bigint' ? value : Number.isSafeInteger(Number(value)) ? Number(value) : String(value))
 /** A value in at most 80 characters. */
-export const shown = (value) => (JSON.stringify(value, asData) ?? String(value)).slice(0, 80)
+export function shown(value) {
+  const text = (typeof value === 'number' ? undefined : JSON.stringify(value, asData)) ?? String(value) // JSON has no NaN
+  return text.length > 80 ? `${text.slice(0, 77)}...` : text
+}
 export const wrong = (where, value, why) => new AleatorError('ParameterError', `${where}=${shown(value)}: ${why}`)
 
 /** The options with their defaults; an unknown one is refused. */

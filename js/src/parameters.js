@@ -1,6 +1,6 @@
 // Sampling parameters: checked, and made into samplers in order (src/aleator/samplers/params.py, order.py).
 import * as facts from './facts.js'
-import { AleatorError } from './native.js'
+import { AleatorError, shown } from './native.js'
 import { checkedPhases, paramsOf, within, withMarks, withStart } from './phase-table.js'
 import { Phases } from './phases.js'
 import { ofRegex } from './regex.js'
@@ -15,11 +15,6 @@ const ALIASES = new Map(Object.entries(PARAMETERS).flatMap(([name, p]) => (p.ali
 const NEUTRAL = Object.fromEntries(Object.entries(PARAMETERS).map(([name, p]) => [name, p.neutral]))
 
 const wrong = (message) => new AleatorError('ParameterError', message)
-const shown = (value) => {
-  const json = () => JSON.stringify(value, (_, each) => (typeof each === 'bigint' ? String(each) : each))
-  const text = (['number', 'bigint'].includes(typeof value) ? undefined : json()) ?? String(value) // JSON has no NaN
-  return text.length > 80 ? text.slice(0, 77) + '...' : text
-}
 
 /** The value as a parameter stores it. */
 export function check(name, value) {

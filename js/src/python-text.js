@@ -1,7 +1,7 @@
 // Python's texts, JSON, patterns and iterators where JavaScript's differ: what tools/parsers_to_javascript.py writes uses
 // them.  Whole numbers of JSON are BigInts.  Halves of surrogate pairs that a literal escapes one by one become characters.
-import { METHODS, error, iterated } from './python.js'
-import { DIGITS } from './unicode.js'
+import { DIGITS, MOST_LEVELS } from './facts.js'
+import { METHODS, error, inOrder, iterated } from './python.js'
 export * from './python.js'
 
 export class ValueError extends Error {}
@@ -77,6 +77,19 @@ export const partition = METHODS.partition
 export const lower = (text) => text.toLowerCase()
 export const isprintable = (text) => /^[\p{L}\p{M}\p{N}\p{P}\p{S} ]*$/u.test(text)
 
+const WRITTEN = { '\\': '\\\\', '\n': '\\n', '\r': '\\r', '\t': '\\t' }
+/** A text as Python's repr() writes it. */
+export function quoted(text) {
+  const mark = text.includes("'") && !text.includes('"') ? '"' : "'"
+  const escaped = (character) => {
+    const code = character.codePointAt(0).toString(16)
+    const [letter, digits] = code.length < 3 ? ['x', 2] : code.length < 5 ? ['u', 4] : ['U', 8]
+    return `\\${letter}${code.padStart(digits, '0')}`
+  }
+  const one = (each) => (each === mark ? `\\${each}` : (WRITTEN[each] ?? (isprintable(each) ? each : escaped(each))))
+  return mark + Array.from(text, one).join('') + mark
+}
+
 /** A regular expression; what it finds is a Map of groups, by number and by name. */
 export class Pattern {
   constructor(source, flags) {
@@ -130,8 +143,9 @@ export function parse_float(text) {
   if (!/^[+-]?(?:\d(?:_?\d)*(?:\.(?:\d(?:_?\d)*)?)?|\.\d(?:_?\d)*)(?:e[+-]?\d(?:_?\d)*)?$/i.test(given)) refuse('no number')
   return Number(given.replaceAll('_', ''))
 }
-function shown(number) {
-  if (!Number.isFinite(number)) return Number.isNaN(number) ? 'NaN' : number > 0 ? 'Infinity' : '-Infinity'
+/** A float as Python writes it. */
+export function float_text(number) {
+  if (!Number.isFinite(number)) return Number.isNaN(number) ? 'nan' : number > 0 ? 'inf' : '-inf'
   if (Object.is(number, -0)) return '-0.0'
   const [digits, power] = number.toExponential().split('e')
   if (Number(power) < -4 || Number(power) >= 16) return `${digits}e${power[0]}${power.slice(1).padStart(2, '0')}`
@@ -141,7 +155,6 @@ function shown(number) {
 
 // JSON.
 const CONSTANTS = { null: null, true: true, false: false, NaN, Infinity, '-Infinity': -Infinity }
-const MOST_DEPTH = 128
 const TOKEN = /"(?:[^"\\\0-\x1f]|\\(?:["\\/bfnrt]|u[\da-fA-F]{4}))*"|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?|null|true|false|NaN|-?Infinity|[[\]{},:]/y
 const JSON_SPACE = /[ \t\n\r]*/y
 
@@ -174,7 +187,7 @@ class JsonReader {
     return /[NI]/.test(said) && this.constant ? this.constant(said) : CONSTANTS[said]
   }
   several(keyed) {
-    if (++this.depth > MOST_DEPTH) refuse('nested too deeply')
+    if (++this.depth > MOST_LEVELS) refuse('nested too deeply')
     const made = keyed ? new Map() : []
     const close = keyed ? '}' : ']'
     this.space()
@@ -212,17 +225,23 @@ export function raw_decode(text, at, { parse_constant }) {
   const reader = new JsonReader(text, at, parse_constant)
   return [reader.value(), reader.at]
 }
-export function dumps(value, { ensure_ascii = true, allow_nan = true } = {}) {
-  const written = (each) => {
-    if (Array.isArray(each)) return `[${each.map(written).join(', ')}]`
-    if (each instanceof Map) return `{${Array.from(each, ([key, one]) => `${written(key)}: ${written(one)}`).join(', ')}}`
-    if (typeof each === 'number') return allow_nan || Number.isFinite(each) ? shown(each) : refuse('no number of JSON')
+export function dumps(value, { ensure_ascii = true, allow_nan = true, indent = null, separators, sort_keys = false } = {}) {
+  const [between, colon] = separators ?? [indent === null ? ', ' : ',', ': ']
+  const line = (depth) => (indent === null ? '' : `\n${' '.repeat(Math.max(0, indent) * depth)}`)
+  const several = ([open, close], parts, depth) => open + (parts.length ? line(depth + 1) + parts.join(between + line(depth + 1)) + line(depth) : '') + close
+  const written = (each, depth) => {
+    if (Array.isArray(each)) return several('[]', each.map((one) => written(one, depth + 1)), depth)
+    if (each instanceof Map) {
+      const pairs = sort_keys ? [...each].sort(([a], [b]) => inOrder(a, b)) : [...each]
+      return several('{}', pairs.map(([key, one]) => `${written(String(key))}${colon}${written(one, depth + 1)}`), depth)
+    }
+    if (typeof each === 'number') return Number.isFinite(each) ? float_text(each) : allow_nan ? String(each) : refuse('no number of JSON')
     if (typeof each === 'bigint' && String(each).replace('-', '').length > MOST_DIGITS) refuse('too many digits')
     if (typeof each !== 'string') return String(each)
     const text = JSON.stringify(each)
     return ensure_ascii ? text.replace(/[^ -~]/g, (one) => `\\u${one.charCodeAt().toString(16).padStart(4, '0')}`) : text
   }
-  return written(value)
+  return written(value, 0)
 }
 
 // Literals.
@@ -242,12 +261,12 @@ export function literal_eval(given) {
 }
 
 // Data of JavaScript.
-/** Objects as Maps, without what is undefined; name: of the option; whole: whether whole numbers are BigInts. */
-export function fromObject(value, name, whole = false, depth = 0) {
-  if (depth > MOST_DEPTH) throw error('ParameterError', `${name}: objects and arrays are nested more than ${MOST_DEPTH} deep, or within themselves: give less deep ones`)
-  const inner = (each) => fromObject(each, name, whole, depth + 1)
+/** Objects as Maps, without what is undefined, and whole numbers as BigInts; name: of the option. */
+export function fromObject(value, name, depth = 0) {
+  if (depth > MOST_LEVELS) throw error('ParameterError', `${name}: objects and arrays are nested more than ${MOST_LEVELS} deep, or within themselves: give less deep ones`)
+  const inner = (each) => fromObject(each, name, depth + 1)
   if (Array.isArray(value)) return value.map(inner)
-  if (whole && Number.isSafeInteger(value)) return BigInt(value)
+  if (Number.isSafeInteger(value)) return BigInt(value)
   if (typeof value !== 'object' || value === null || value instanceof Map) return value ?? null
   return new Map(Object.entries(value).filter(([, each]) => each !== undefined).map(([key, each]) => [key, inner(each)]))
 }

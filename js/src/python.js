@@ -24,7 +24,16 @@ export function item(value, key) {
   if (found === undefined) throw new RangeError(`there is no item ${String(key)}`)
   return found
 }
-export const sorted = (values) => [...iterated(values)].sort((a, b) => (a < b ? -1 : a > b ? 1 : 0))
+export const sorted = (values) => [...iterated(values)].sort(inOrder)
+/** Below 0 where a comes before b: texts by their code points. */
+export function inOrder(a, b) {
+  if ((typeof a === 'string') !== (typeof b === 'string')) throw new TypeError('texts and others have no order')
+  if (typeof a !== 'string') return a < b ? -1 : Number(a > b)
+  let at = 0
+  while (at < a.length && a[at] === b[at]) at++
+  const [x, y] = [a, b].map((text) => text.codePointAt(at) ?? -1)
+  return x - y
+}
 export const reversed = (values) => [...iterated(values)].reverse()
 export const len = (value) => (value instanceof Map ? value.size : value.length)
 export function equal(a, b) {

@@ -1,9 +1,9 @@
 // Regular expressions that a whole text matches, as GBNF; characters are those of Rust's, which Python's package has
 // (src/aleator/samplers/regex.py).
+import { DIGITS, SPACES, WORD } from './facts.js'
 import { Grammar, complement } from './gbnf.js'
 import { AleatorError } from './native.js'
 import { Pattern, PatternError } from './pattern.js'
-import { DIGITS, SPACES, WORD } from './unicode.js'
 
 const FEW = 20 // ranges that are written where they stand
 

@@ -19,9 +19,9 @@ export function replyGrammar(tokenizer, choices, thinking, opened) {
   const drawn = ({ limits, mark, end }) => {
     const values = limits.has('const') ? [limits.get('const')] : limits.get('enum')
     if (values?.length) return all(any(values), words(end))
-    const [least, most] = [limits.get('minLength'), limits.get('maxLength')]
-    if (least === undefined && most === undefined) return all(grammar.upTo(mark), words(end.slice(end.indexOf(mark) + mark.length)))
-    return all(grammar.repeat(but(['<', '\n']), least ?? 0, most ?? Infinity), words(end))
+    const [least, most] = [['minLength', 0], ['maxLength', Infinity]].map(([name, usual]) => Number(limits.get(name) ?? usual))
+    if (!limits.has('minLength') && !limits.has('maxLength')) return all(grammar.upTo(mark), words(end.slice(end.indexOf(mark) + mark.length)))
+    return all(grammar.repeat(but(['<', '\n']), least, most), words(end))
   }
   const tree = (part) =>
     part instanceof Schema ? valueOf(toObject(part.schema), grammar)

@@ -22,10 +22,11 @@ const least = [(value) => count[0](value) && value <= MOST_COUNTED, `a whole num
 const number = [(value) => typeof value === 'number', 'a number']
 const schema = [isSchema, 'a schema']
 const schemas = [(value) => listOf(isSchema)(value) && value.length > 0, 'an array of schemas']
+const named = [(value) => isObject(value) && Object.values(value).every(isSchema), 'an object of schemas']
 /** What the value of a keyword must be. */
 const KEYWORDS = {
   $ref: [isText, 'a text such as "#/$defs/name"'],
-  allOf: schemas, anyOf: schemas, oneOf: schemas,
+  allOf: schemas, anyOf: schemas, oneOf: schemas, not: schema,
   type: [(value) => [value].flat().every((each) => TYPES.includes(each)), `one of ${TYPES.join(', ')}, or an array of these`],
   enum: [Array.isArray, 'an array'],
   const: [() => true],
@@ -33,7 +34,7 @@ const KEYWORDS = {
   pattern: [isText, 'a text'], format: [(value) => Object.hasOwn(FORMATS, value), `one of ${Object.keys(FORMATS).join(', ')}`],
   minimum: number, maximum: number, exclusiveMinimum: number, exclusiveMaximum: number,
   multipleOf: [(value) => typeof value === 'number' && divisorOf(value) !== null, 'a number whose digits are 1 to 1000, with at most 10 behind its point, such as 5 or 0.25'],
-  properties: [(value) => isObject(value) && Object.values(value).every(isSchema), 'an object of schemas'],
+  properties: named, patternProperties: named,
   required: [listOf(isText), 'an array of names'],
   additionalProperties: schema,
   items: schema, prefixItems: [listOf(isSchema), 'an array of schemas'],
@@ -44,6 +45,27 @@ const KEYWORDS = {
 /** What does not say which texts are valid. */
 const NOTES = ['$schema', '$id', '$comment', '$defs', 'definitions', '$anchor', 'title', 'description', 'default', 'examples', 'deprecated', 'readOnly', 'writeOnly', 'uniqueItems']
 const NUMBERS = ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum']
+const NAMING = ['properties', 'patternProperties', 'additionalProperties']
+const NUMERIC = ['number', 'integer']
+const NO_NUMBERS = TYPES.filter((each) => !NUMERIC.includes(each))
+const above = (type, name) => (most) => [{ type: [type], [name]: most + 1 }]
+const below = (type, name) => (least) => (least ? [{ type: [type], [name]: least - 1 }] : [])
+const bound = (name) => (value) => [{ type: ['number'], [name]: value }]
+/** Plain schemas of values that do not obey a keyword, of all such values but for type: 'integer'; `without`: no value of these. */
+const OTHERS = {
+  type: (types) => [{ type: (types.some((each) => NUMERIC.includes(each)) ? NO_NUMBERS : TYPES).filter((each) => !types.includes(each)) }],
+  enum(values) {
+    const points = [-Infinity, ...values.filter((each) => typeof each === 'number').sort((a, b) => a - b), Infinity]
+    const between = points.slice(1).map((high, i) => ({ type: ['number'], ...(i && { exclusiveMinimum: points[i] }), ...(high < Infinity && { exclusiveMaximum: high }) }))
+    return [{ type: NO_NUMBERS, without: values.filter((each) => typeof each !== 'number') }, ...between]
+  },
+  minimum: bound('exclusiveMaximum'), maximum: bound('exclusiveMinimum'), exclusiveMinimum: bound('maximum'), exclusiveMaximum: bound('minimum'),
+  minLength: below('string', 'maxLength'), maxLength: above('string', 'minLength'),
+  minItems: below('array', 'maxItems'), maxItems: above('array', 'minItems'),
+  minProperties: below('object', 'maxProperties'), maxProperties: above('object', 'minProperties'),
+  required: (names) => names.map((name) => ({ type: ['object'], properties: { [name]: false } })),
+  properties: (all) => Object.entries(all).map(([name, not]) => ({ type: ['object'], required: [name], properties: { [name]: { not } } })),
+}
 
 const refused = (message) => new AleatorError('GrammarError', message)
 /** JSON on one line, as Python writes it. */
@@ -159,9 +181,10 @@ class Schema {
       if (test ? !test(value) : !NOTES.includes(name) || (name === '$id' && path !== '#'))
         throw test ? refused(`the JSON schema has ${name}=${written(value).slice(0, 80)} (at ${path}): give ${wanted}`) : this.unsupported(name, path)
     }
-    const { $ref, allOf = [], anyOf, oneOf, ...rest } = schema
+    const { $ref, allOf = [], anyOf, oneOf, not, ...rest } = schema
     const own = Object.fromEntries(Object.entries(rest).filter(([name]) => !NOTES.includes(name)))
     if ('type' in own) own.type = [own.type].flat()
+    if (own.patternProperties && !Object.keys(own.patternProperties).length) delete own.patternProperties
     if ('const' in own) {
       own.enum = shared([own.const], own.enum ?? [own.const])
       delete own.const
@@ -171,6 +194,7 @@ class Schema {
       if (passed.includes($ref) || passed.length > MOST_DEPTH) throw refused(`the JSON schema never ends: $ref ${written($ref)} (at ${path}) leads back to itself`)
       parts.push(this.plain(this.target($ref, path), $ref, [...passed, $ref]))
     }
+    if (not !== undefined) parts.push(...this.plain(not, `${path}/not`, passed).map((each) => this.others(each, `${path}/not`)))
     if (anyOf) parts.push(anyOf.flatMap((each, i) => this.plain(each, `${path}/anyOf/${i}`, passed)))
     if (oneOf) {
       const branches = oneOf.map((each, i) => this.plain(each, `${path}/oneOf/${i}`, passed))
@@ -189,6 +213,13 @@ class Schema {
     }
     return made
   }
+  /** Plain schemas of the values that do not obey this one. */
+  others(plain, path) {
+    return Object.entries(plain).flatMap(([name, value]) => {
+      if (!Object.hasOwn(OTHERS, name)) throw this.unsupported(name, path, 'within not, which is not supported')
+      return OTHERS[name](value)
+    })
+  }
   /** What a reference stands for. */
   target(ref, path) {
     const [first, ...names] = ref.split('/')
@@ -203,6 +234,8 @@ class Schema {
   /** The plain schema of what obeys both of these. */
   both(a, b, path) {
     const made = { ...a, ...b }
+    if ((a.patternProperties ?? b.patternProperties) && [a, b].every((each) => NAMING.some((name) => name in each)))
+      throw this.unsupported('patternProperties', path, 'where properties must be kept in two ways, which is not supported')
     const pair = (x = true, y = true) => (x === true ? y : y === true || same(x, y) ? x : { allOf: [x, y] })
     for (const name of Object.keys(b)) {
       if (!Object.hasOwn(a, name)) continue
@@ -210,7 +243,7 @@ class Schema {
       if (name === 'type') made.type = TYPES.filter((each) => [x, y].every((types) => types.includes(each) || (each === 'integer' && types.includes('number'))))
       else if (name === 'enum') made.enum = shared(x, y)
       else if (name === 'multipleOf') made.multipleOf = this.commonMultiple(x, y, path)
-      else if (name === 'required') made.required = [...new Set([...x, ...y])]
+      else if (name === 'required' || name === 'without') made[name] = [...new Set([...x, ...y])]
       else if (/^(min|exclusiveMin)/.test(name)) made[name] = Math.max(x, y)
       else if (/^(max|exclusiveMax)/.test(name)) made[name] = Math.min(x, y)
       else if (['pattern', 'format'].includes(name) && x !== y) throw this.unsupported(name, path, 'where another one must be kept, too, which is not supported')
@@ -244,7 +277,7 @@ class Schema {
     const both = [...kinds(a)].filter((each) => kinds(b).has(each))
     if (both.some((each) => each !== 'object')) return false
     if (!both.length) return true
-    if (a.enum || b.enum || depth > 2) return false
+    if (a.enum || b.enum || a.patternProperties || b.patternProperties || depth > 2) return false
     const needs = [a, b].map(({ required = [] }) => required)
     const lacks = ({ properties = {}, additionalProperties }, name) => additionalProperties === false && !Object.hasOwn(properties, name)
     if (needs[0].some((name) => lacks(b, name)) || needs[1].some((name) => lacks(a, name))) return true
@@ -260,35 +293,45 @@ class Schema {
   // From plain schemas to trees.
 
   body(plain, path) {
-    const { enum: values, type = TYPES, ...rest } = plain
-    const allowed = (value) => type.includes(kindOf(value)) || (type.includes('number') && typeof value === 'number')
+    const { enum: values, type = TYPES, without = [], ...rest } = plain
+    const { minimum = -Infinity, maximum = Infinity, exclusiveMinimum = -Infinity, exclusiveMaximum = Infinity, ...others } = rest
+    const within = (value) => typeof value !== 'number' || (minimum <= value && value <= maximum && exclusiveMinimum < value && value < exclusiveMaximum)
+    const allowed = (value) => (type.includes(kindOf(value)) || (type.includes('number') && typeof value === 'number')) && within(value) && !shared([value], without).length
     if (values) {
-      const [beside] = Object.keys(rest)
+      const [beside] = Object.keys(others)
       if (beside) throw this.unsupported('enum', path, `beside ${beside}, which is not supported`)
       return any(values.filter(allowed).map(written))
     }
+    const large = without.find((each) => typeof each === 'object' && each !== null && type.includes(kindOf(each)))
+    if (large) throw this.unsupported(`not with ${written(large).slice(0, 80)}`, path)
     return any(type.filter((each) => each !== 'integer' || !type.includes('number')).map((each) => this[each](plain, path)))
   }
-  null() {
-    return 'null'
+  null({ without = [] }) {
+    return any(['null'].filter(() => !without.includes(null)))
   }
-  boolean() {
-    return any(['true', 'false'])
+  boolean({ without = [] }) {
+    return any([true, false].filter((each) => !without.includes(each)).map(String))
   }
-  string({ minLength = 0, maxLength = Infinity, pattern, format }, path) {
+  string({ minLength = 0, maxLength = Infinity, pattern, format, without = [] }, path) {
+    const others = without.filter(isText)
+    if (others.length && (minLength || maxLength < Infinity || pattern !== undefined || format !== undefined))
+      throw this.unsupported('not with a text', path, 'beside minLength, maxLength, pattern or format, which is not supported')
+    if (others.length) return all('"', otherNames(others, this.grammar), '"')
     const source = pattern ?? FORMATS[format]
     if (source === undefined) return all('"', this.grammar.repeat(this.character, minLength, maxLength), '"')
     if (pattern !== undefined && format !== undefined) throw this.unsupported('format', path, 'beside pattern, which is not supported')
-    let made
-    try {
-      made = patternOf(source, this.grammar)
-    } catch (error) {
-      if (!(error instanceof PatternError)) throw error
-      throw this.unsupported(`pattern ${written(pattern)}`, path, `which is not supported: ${error.message} (character ${error.column})`)
-    }
+    const made = this.pattern(source, path)
     if (made.least < minLength) throw this.unsupported('minLength', path, 'beside a pattern or format of shorter texts, which is not supported')
     if (made.most > maxLength) throw this.unsupported('maxLength', path, 'beside a pattern or format of longer texts, which is not supported')
     return all('"', made.tree, '"')
+  }
+  pattern(source, path) {
+    try {
+      return patternOf(source, this.grammar)
+    } catch (error) {
+      if (!(error instanceof PatternError)) throw error
+      throw this.unsupported(`pattern ${written(source)}`, path, `which is not supported: ${error.message} (character ${error.column})`)
+    }
   }
   integer(plain, path) {
     return this.multiples(plain, path, wholeOf(divisorOf(plain.multipleOf ?? 1)))
@@ -333,18 +376,27 @@ class Schema {
     if (maxItems === 0) return minItems ? NOTHING : '[]'
     return all('[', optional(all(item, this.grammar.repeat(all(', ', item), Math.max(0, minItems - 1), maxItems - 1)), 0), ']')
   }
-  object({ properties = {}, required = [], additionalProperties = true, ...bounds }, path) {
-    const free = required.filter((name) => !Object.hasOwn(properties, name)).map((name) => [name, additionalProperties])
+  object({ properties = {}, patternProperties = {}, required = [], additionalProperties = true, ...bounds }, path) {
+    const patterns = Object.entries(patternProperties)
+    const ofNames = patterns.map(([source]) => this.pattern(source, `${path}/patternProperties`).tree)
+    const schemaOf = (name) => (patterns.find(([source]) => new RegExp(source, 'u').test(name)) ?? [null, additionalProperties])[1]
+    const free = required.filter((name) => !Object.hasOwn(properties, name)).map((name) => [name, schemaOf(name)])
     const members = [...Object.entries(properties), ...new Map(free)]
+    const both = patterns.some(([a, x], i) => patterns.slice(i + 1).some(([b, y]) => !same(x, y) && !beginApart(a, b)))
+    const found = members.find(([name, each]) => patterns.some(([source, x]) => (bounds.minProperties || !same(x, each)) && new RegExp(source, 'u').test(name)))
+    if (both || found) throw this.unsupported('patternProperties', path, `where ${both ? 'a name may match two of them' : `${written(found[0])} matches one`}, which is not supported`)
     const needs = new Set(required)
     // Bounds that hold anyhow need no counting.
     const least = bounds.minProperties > needs.size ? bounds.minProperties : 0
-    const most = additionalProperties === false && bounds.maxProperties >= members.length ? Infinity : bounds.maxProperties ?? Infinity
+    const most = additionalProperties === false && !patterns.length && bounds.maxProperties >= members.length ? Infinity : bounds.maxProperties ?? Infinity
     // Names that are not listed may come twice, so that one of them counts at most.
-    if (least > members.length + 1 && additionalProperties !== false)
+    if (least > members.length + 1 && (additionalProperties !== false || patterns.length))
       throw this.unsupported(`minProperties=${least}`, path, 'with names that are not among its properties, which is not supported')
     const pairs = members.map(([name, each]) => all(`${JSON.stringify(name)}: `, this.value(each, `${path}/properties/${name}`)))
-    const rest = additionalProperties === false ? NOTHING : this.grammar.rule('pair', all('"', otherNames(members.map(([name]) => name), this.grammar), '": ', this.value(additionalProperties, `${path}/additionalProperties`)))
+    const pairOf = (names, schema, at) => this.grammar.rule('pair', all('"', names, '": ', this.value(schema, `${path}/${at}`)))
+    const rest = patterns.length ? any(patterns.map(([, each], i) => pairOf(ofNames[i], each, 'patternProperties')))
+      : additionalProperties === false ? NOTHING
+      : pairOf(otherNames(members.map(([name]) => name), this.grammar), additionalProperties, 'additionalProperties')
     // What may follow after n members, from `counted` on no matter how many; from the last member back.
     const counted = Math.min(pairs.length, most < Infinity ? most : Math.max(1, least))
     const known = (i) => Array.from({ length: Math.min(i, counted) + 1 }, (_, n) => n)
@@ -366,6 +418,16 @@ class Schema {
     const some = most ? all(pair, this.grammar.repeat(next, 0, most - 1)) : NOTHING
     return least > 0 ? some : maybe(some)
   }
+}
+
+/** The letters with which each text of an expression begins, or some of them. */
+function beginning(source) {
+  const [, letters] = /^\^(\w*)/.exec(source.includes('|') ? '' : source) ?? [null, '']
+  return '*?{'.includes(source[letters.length + 1] ?? ' ') ? letters.slice(0, -1) : letters
+}
+function beginApart(a, b) {
+  const [x, y] = [a, b].map(beginning)
+  return !x.startsWith(y) && !y.startsWith(x)
 }
 
 function decoded(name) {

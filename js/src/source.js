@@ -5,6 +5,8 @@ import { AleatorError } from './native.js'
 import { remote } from './ranges.js'
 import { streamed } from './streams.js'
 
+const CHUNK = 1 << 20 // bytes of a file that are read at once
+
 /** Open a source; of a URL the first bytes, as many as `first`, are asked for at once; how: ranges.js. */
 export async function opened(source, first, how) {
   if (source instanceof ArrayBuffer) return memory(new Uint8Array(source))
@@ -46,6 +48,13 @@ async function ofPath(path) {
   const { size } = await file.stat()
   return {
     name: String(path), size, atOnce: 1, close: () => file.close(),
-    read: (begin, end) => file.createReadStream({ start: begin, end: end - 1, autoClose: false, highWaterMark: 1 << 20 }),
+    async *read(begin, end) {
+      for (let at = begin, n; at < end; at += n) {
+        const chunk = new Uint8Array(Math.min(CHUNK, end - at))
+        n = (await file.read(chunk, 0, chunk.length, at)).bytesRead
+        if (!n) return
+        yield chunk.subarray(0, n)
+      }
+    },
   }
 }

@@ -7,6 +7,13 @@ export function binary(bytes) {
   return made
 }
 
+/** How many of a text's last characters one of these strings may begin with. */
+export function openLength(text, strings) {
+  let length = Math.min(text.length, Math.max(1, ...strings.map((each) => each.length)) - 1)
+  while (length > 0 && !strings.some((each) => each.startsWith(text.slice(text.length - length)))) length--
+  return length
+}
+
 /** A tokenizer's spelling, made once. */
 export const spellingOf = (tokenizer) => (tokenizer.spelling ??= new Spelling(tokenizer))
 

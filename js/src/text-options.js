@@ -8,7 +8,9 @@ const isTexts = (value) => value.every((each) => typeof each === 'string' && eac
 const most = 2 ** 31 - 1
 
 /** What a text's options are, checked; `rest`: what is no option of it; tokenizer: null without a vocabulary. */
-export function textOptions(tokenizer, { maxTokens = Infinity, stop = [], signal, heal = false, completeGrammar, stopLoops, reasoningBudget, reasoningBudgetMessage = '', reasoningBudgetGrace = 0, reasoningMarks = REASONING_MARKS, bannedStrings = [], bannedRegex = [], ...rest }) {
+export function textOptions(tokenizer, given) {
+  if (typeof given !== 'object' || given === null) throw wrong('options', given, 'give an object')
+  const { maxTokens = Infinity, stop = [], signal, heal = false, completeGrammar, stopLoops, reasoningBudget, reasoningBudgetMessage = '', reasoningBudgetGrace = 0, reasoningMarks = REASONING_MARKS, bannedStrings = [], bannedRegex = [], ...rest } = given
   const stops = [stop].flat()
   if (maxTokens !== Infinity) whole('maxTokens', maxTokens, 0)
   if (!isTexts(stops)) throw wrong('stop', stop, 'give strings of at least one character')

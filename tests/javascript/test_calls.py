@@ -16,6 +16,7 @@ from aleator.chat.families import family_of
 from aleator.chat.message import checked_messages, checked_tools, chosen_tools
 from aleator.chat.prompt import ChatFormat
 from aleator.chat.reply import Reply, Thinking
+from aleator.core.json_text import MOST_LEVELS
 from aleator.grammar import compile_gbnf
 from aleator.models.hub.bundled import bundled_model
 from tests.chat import templates, test_damaged_calls, test_families
@@ -102,7 +103,7 @@ def test_replies_are_read_the_same_however_they_are_cut(run: Run) -> None:
 
 
 ARGUMENTS = '{"city": "Pa\\"ris \\u00e9", "days": 2, "at": 0.5}'
-MORE = ARGUMENTS.replace("0.5", '[0.5, true, null, {"a": {}}]')
+MORE = ARGUMENTS.replace("0.5", '[0.5, true, null, {"a": {}, "10": 1.0, "2": 1e16}]')
 
 
 def _talk(arguments: str) -> list[dict[str, Any]]:
@@ -231,6 +232,12 @@ def test_reasoning_and_texts_without_quotes_end_at_their_marks(run: Run) -> None
     assert not takes(coder, f"{head}{kind}{tail}")
     assert not takes(coder, f"{head}abcdef{kind}{tail}")
     assert not takes(coder, f"{head}abc{tail}")
+    long = json.loads(json.dumps(templates.WRITE).replace('"maxLength": 5', '"maxLength": 2500'))
+    given = {**options, "tools": [long], "chatTemplate": templates.QWEN3_CODER}
+    [told] = run("forced", [{**case, "options": given}])
+    longer = compile_gbnf(told["grammar"], "root", BYTES)
+    assert takes(longer, f"{head}{'a' * 2500}{kind}{tail}")
+    assert not takes(longer, f"{head}{'a' * 2501}{kind}{tail}")
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -246,8 +253,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"tools": TOOLS, "chatTemplate": "{{ messages[0].tools }} Use {{ 'tools' }} tools."}, "does not show"),
     ({"tools": TOOLS, "templateArguments": {"tools": []}}, "templateArguments.tools=[]: chat gives it"),
     ({"tools": TOOLS, "chatTemplate": "{{ tools }}<tool_sep>"}, "calls with '<tool_sep>'"),
-    ({"tools": [{"function": {"name": "f", "parameters": {"not": {}}}}], "toolChoice": "f"},
-     "tools: parameters of f: the JSON schema uses not"),
+    ({"tools": [{"function": {"name": "f", "parameters": {"contains": {}}}}], "toolChoice": "f"},
+     "tools: parameters of f: the JSON schema uses contains"),
 ]  # fmt: skip
 
 
@@ -280,7 +287,9 @@ def test_what_holds_itself_is_refused(run: Run) -> None:
     cases: list[dict[str, Any]] = [{"path": str(bundled_model()), "of": name} for name in names]
     for name, told in zip(names, run("circles", cases), strict=True):
         assert told["error"] == "ParameterError"
-        assert told["message"].startswith(f"{name}: objects and arrays are nested more than 128")
+        assert told["message"].startswith(
+            f"{name}: objects and arrays are nested more than {MOST_LEVELS} "
+        )
 
 
 def test_choices_of_tools(run: Run) -> None:

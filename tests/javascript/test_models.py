@@ -134,6 +134,11 @@ EDITS: dict[str, list[list[Any]]] = {
         ["decode", TEXT[:40]], ["seqRm", 0, 4, 20], ["seqAdd", 0, 20, -1, -16], ["decode", TEXT[:3]],
         ["seqAdd", 0, 2, 9, 100], ["decode", TEXT[3:4]], ["seqAdd", 0, 0, -1, -3], ["decode", TEXT[4:5]],
     ],
+    "far": [
+        ["decode", TEXT * 2], ["decode", TEXT[:30], {"seq": 1}], ["seqDiv", 0, 0, -1, 2],
+        ["seqRm", 0, 2, 4], ["decode", TEXT[:1]], ["seqAdd", 0, 0, -1, 7], ["decode", TEXT[1:3]],
+        ["decode", TEXT[3:4], {"seq": 1}],
+    ],
     "divide": [
         ["decode", TEXT[:30]], ["seqDiv", 0, 0, 20, 2], ["decode", TEXT[:1]], ["seqAdd", 0, 20, -1, -10],
         ["decode", TEXT[1:3]],
@@ -172,7 +177,7 @@ def test_what_is_no_batch_is_refused(run: Run) -> None:
 def test_edits_of_cells_are_the_same(run: Run, tmp_path: Path, edits: str) -> None:
     from wide_models import MODELS, write_wide
 
-    for name in ("llama", "gemma3", "deepseek2"):
+    for name in ("llama", "smollm3" if edits == "far" else "gemma3", "deepseek2"):
         path = write_wide(tmp_path / f"{name}.gguf", MODELS[name], "Q8_0")
         [told] = run("edits", [{"path": str(path), "edits": EDITS[edits]}])
         assert told == _Here(path, 2).told(EDITS[edits]), name
@@ -198,7 +203,7 @@ def test_states_are_copied_and_forgotten_whole(run: Run, tmp_path: Path, name: s
 def test_shifts_that_are_not_possible_are_refused(run: Run, tmp_path: Path) -> None:
     from wide_models import MODELS, write_wide
 
-    paths = [write_wide(tmp_path / f"{n}.gguf", MODELS[n], "Q8_0") for n in ("qwen35", "llama")]
+    paths = [write_wide(tmp_path / f"{n}.gguf", MODELS[n], "Q8_0") for n in ("qwen35", "gemma3")]
     long = [TEXT[i % 60] for i in range(200)]
     edits = [
         ["decode", long],

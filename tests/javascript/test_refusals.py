@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from aleator.models.hub.bundled import bundled_model
-from tests.javascript.conftest import Run
+from tests.javascript.conftest import PACKAGE, Run
 from tests.models import builders
 
 
@@ -39,6 +39,7 @@ REFUSED = {
     "load('missing.gguf', { onProgress: 5 })": "onProgress",
     "model.cache({ nSeq: 2 })": "nSeq",
     "model.cache({ nCtx: 1.5 })": "nCtx",
+    "load(path, { nCtx: 2 ** 31 - 1 })": "nCtx=2147483647: give a whole number from 1 to 268435456",
     "model.cache({ nSeqs: 0 })": "nSeqs",
     "model.cache({ type: 'Q4_K' })": "typeK=Q4_K",
     "model.cache().decode([1, undefined])": "tokens[1]=undefined",
@@ -51,6 +52,8 @@ REFUSED = {
     "model.generate([1, 1e9])": "tokens[1]=1000000000",
     "model.generate('a', { max_tokens: 5 })": "max_tokens",
     "model.generate('a', { maxTokens: '5' })": "maxTokens=5",
+    "model.generate('a', null)": "options=null",
+    "model.generate('a', 3)": "options=3",
     "model.generate('a', { stop: 5 })": "stop",
     "model.generate('a', { signal: 5 })": "signal",
     "model.generate('a', { seed: -2 })": "seed=-2",
@@ -78,6 +81,16 @@ def test_what_does_not_fit_or_is_not_there_is_refused(run: Run) -> None:
     }
     found = _values(run, list(refused))
     assert [each["error"] for each in found] == list(refused.values()), found
+    assert found[2]["message"].startswith("nCtx=33554432: ")
+
+
+def test_a_file_of_many_parts_is_read_without_a_warning(run: Run) -> None:
+    code = f"""import('{PACKAGE.as_uri()}/loading.js').then(({{ SIZES }}) => new Promise((resolve, reject) => {{
+        process.on('warning', reject)
+        SIZES.part = 1 << 18
+        load(path).then(() => setTimeout(resolve, 0, 'read'), reject)
+    }}))"""
+    assert _values(run, [code]) == ["read"]
 
 
 def test_names_that_every_object_has_are_no_architecture(run: Run, tmp_path: Path) -> None:

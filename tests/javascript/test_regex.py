@@ -85,7 +85,7 @@ def test_characters_of_classes_are_those_of_python(run: Run) -> None:
         "value",
         [
             {
-                "code": f"import({(PACKAGE / 'unicode.js').as_uri()!r}).then((all) => "
+                "code": f"import({(PACKAGE / 'facts.js').as_uri()!r}).then((all) => "
                 "['DIGITS', 'WORD', 'SPACES'].map((name) => all[name]))"
             }
         ],

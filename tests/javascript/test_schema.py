@@ -28,9 +28,12 @@ def _grammars(run: Run, schemas: list[Any]) -> list[Any]:
 
 
 def _cases() -> dict[str, list[tuple[str, str]]]:
-    """Lines below each schema: what stands before them, and they themselves."""
+    """Texts below each schema, each with what stands before its line."""
     blocks = [block.splitlines() for block in CASES.split("\n\n") if not block.startswith("#")]
-    return {schema: [(line[0], line[2:]) for line in lines] for schema, *lines in blocks}
+    return {
+        schema: [(line[0], text) for line in lines for text in line[2:].split(" | ")]
+        for schema, *lines in blocks
+    }
 
 
 def test_grammars_take_what_obeys_and_nothing_else(run: Run) -> None:

@@ -1,6 +1,6 @@
 /** @file The noise of stochastic beams (src/aleator/generate/beams.py, core/philox.py). */
 
-import { philox } from "../aleator/philox.js";
+import { native } from "../aleator/index.js";
 import constants from "../constants.js";
 import { blake2b } from "./fingerprint.js";
 
@@ -16,7 +16,7 @@ export function follower(key, token = 0) {
 /** Standard Gumbel noise of token ids: -ln(-ln u), u the middle of one of 2^52 parts of (0, 1). */
 export function gumbel(key, ids, position = 0) {
   return Float64Array.from(ids, (id) => {
-    const [low, up] = philox([id, position, 0, GUMBEL], key);
+    const [low, up] = native.philox4x32([id, position, 0, GUMBEL], key);
     return -Math.log(-Math.log((up * 2 ** 20 + (low >>> 12) + 0.5) * 2 ** -52));
   });
 }

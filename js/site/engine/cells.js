@@ -5,6 +5,7 @@ import { pause } from "../aleator/completion.js";
 import { AleatorError } from "../aleator/index.js";
 import { Random } from "../aleator/random.js";
 import constants from "../constants.js";
+import { greatest } from "./explain.js";
 import { RequestError } from "./texts.js";
 
 const { CELLS, SEQUENCES, MOST_OPERATIONS, MOST_TOKENS, PROMPT, OPERATIONS } = constants.cells;
@@ -85,20 +86,8 @@ class Script {
     });
     const logits = this.cache.decodeBatch(texts);
     this.computed += texts.reduce((sum, { tokens }) => sum + tokens.length, 0);
-    seqs.forEach((seq, i) => this.next.set(seq, this.random.choice(best(logits.subarray(i * this.width, (i + 1) * this.width)))));
+    seqs.forEach((seq, i) => this.next.set(seq, this.random.choice(greatest(logits.subarray(i * this.width, (i + 1) * this.width), BEST))));
   }
-}
-
-/** The most likely tokens of a row of logits, of equal ones the first. */
-function best(row) {
-  const made = [];
-  row.forEach((logit, token) => {
-    let at = made.length;
-    while (at > 0 && row[made[at - 1]] < logit) at--;
-    if (at < BEST) made.splice(at, 0, token);
-    made.length = Math.min(made.length, BEST);
-  });
-  return made;
 }
 
 /** What a cache of any size holds: cells in runs, and states. */

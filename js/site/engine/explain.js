@@ -42,11 +42,11 @@ class Row {
   }
 }
 
-/** The n indices with the greatest values, of equal ones the first; only where `among` holds, if it is given. */
+/** The n indices with the greatest values, of equal ones the first; none of -Infinity, and only where `among` holds, if it is given. */
 export function greatest(values, n, among = () => true) {
   const best = [];
   for (let i = 0; i < values.length; i++) {
-    const least = best.length < n ? -1 : values[best[n - 1]];
+    const least = best.length < n ? -Infinity : values[best[n - 1]];
     if (!(values[i] > least) || !among(i)) continue;
     let at = best.length;
     while (at > 0 && values[best[at - 1]] < values[i]) at--;

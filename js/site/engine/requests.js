@@ -20,11 +20,8 @@ const ELSEWHERE = "needs aleator playground on a computer: not in a page alone";
 /** What a page without a server lacks, by name of parameter or option. */
 const lacking = Object.fromEntries(["watermark_key_file"].map((name) => [name, ELSEWHERE]));
 /** Options of a text that are understood here, by the names that the package gives them. */
-const OPTIONS = {
-  maxTokens: "max_tokens", stop: "stop", stopLoops: "stop_loops", heal: "heal", reasoningBudget: "reasoning_budget",
-  reasoningBudgetMessage: "reasoning_budget_message", reasoningBudgetGrace: "reasoning_budget_grace", reasoningMarks: "reasoning_marks", bannedStrings: "banned_strings",
-  bannedRegex: "banned_regex",
-};
+const NAMES = ["maxTokens", "stop", "stopLoops", "heal", "reasoningBudget", "reasoningBudgetMessage", "reasoningBudgetGrace", "reasoningMarks", "bannedStrings", "bannedRegex"];
+const OPTIONS = Object.fromEntries(NAMES.map((name) => [name, name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)]));
 
 /** A model, and the texts that it wrote. */
 export class Engine {

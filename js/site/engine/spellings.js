@@ -1,22 +1,14 @@
 /** @file Samplers in words, and a chain on the command line, in JSON and in Python (src/aleator/server/playground/as_json.py). */
 
-import { dumps, fromObject } from "../aleator/python-text.js";
+import { dumps, float_text, fromObject, quoted as repr } from "../aleator/python-text.js";
 import declared from "../declared.js";
-
-/** A number as Python writes a float. */
-function float(x) {
-  if (!Number.isFinite(x)) return Number.isNaN(x) ? "nan" : x > 0 ? "inf" : "-inf";
-  const [digits, power] = x.toExponential().split("e").map((part, i) => (i ? Number(part) : part));
-  if (x && (power < -4 || power >= 16)) return `${digits}e${power < 0 ? "-" : "+"}${String(Math.abs(power)).padStart(2, "0")}`;
-  return Number.isInteger(x) ? `${x}.0` : String(x);
-}
 
 /** A value as Python writes it. */
 function python(value, type) {
   if (value === null || value === undefined) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
-  if (typeof value === "number") return type === "float" || !Number.isInteger(value) ? float(value) : String(value);
-  if (typeof value === "string") return value.includes("'") && !value.includes('"') ? JSON.stringify(value) : `'${JSON.stringify(value).slice(1, -1).replaceAll('\\"', '"').replaceAll("'", "\\'")}'`;
+  if (typeof value === "number") return type === "float" || !Number.isInteger(value) ? float_text(value) : String(value);
+  if (typeof value === "string") return repr(value);
   if (Array.isArray(value)) return `[${value.map((each) => python(each)).join(", ")}]`;
   return `{${Object.entries(value).map(([key, each]) => `${/^\d+$/.test(key) ? key : python(key)}: ${python(each)}`).join(", ")}}`;
 }
@@ -53,8 +45,8 @@ function words(name, value) {
     return pairs.flatMap(([token, bias]) => [flag, `${/^\d+$/.test(token) ? token : JSON.stringify(token)}${bias < 0 ? "" : "+"}${bias}`]);
   }
   if (type === "tuple" && name !== "phases") return (Array.isArray(value) ? value : [value]).flatMap((each) => [flag, String(each)]);
-  if (typeof value === "object") return [flag, dumps(fromObject(value, name, true))];
-  return [flag, type === "float" && typeof value !== "number" ? float(value) : String(value)];
+  if (typeof value === "object") return [flag, dumps(fromObject(value, name))];
+  return [flag, type === "float" && typeof value !== "number" ? float_text(value) : String(value)];
 }
 
 /** As a shell needs it. */
