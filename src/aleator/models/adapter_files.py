@@ -204,10 +204,10 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
     files, config = weights.architecture.hugging_face, weights.config
     if files is None or (files.convert_fields is not None and weights.gguf is not None):
         raise UnsupportedModel(
-            f"{path}: adapters of PEFT are not read beside a GGUF file of {weights.architecture.name!r}: give the "
-            "model's directory, or convert it with llama.cpp's convert_lora_to_gguf.py"
+            f"{path}: adapters of PEFT are not read beside a GGUF file of {weights.architecture.name!r}: give "
+            "the model's directory, or convert it with llama.cpp's convert_lora_to_gguf.py"
         )
-    about = None if files.convert_fields is None else read_json(weights.path / "config.json")
+    about = fields if files.convert_fields is None else read_json(weights.path / "config.json")
     names = files.names(config.n_layers, config.experts.n_experts if config.experts else 0)
     tensors = read_file(path / TENSORS)
     experts, read = of_experts(path, tensors, weights, fields.get("peft_version", ""))
@@ -245,15 +245,14 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
         found.setdefault(gguf, {})[side] = tensor
         if side == "lora_a":
             continue
-        if files.convert(gguf, tensor).data is not tensor.data:
+        convert, other = files.convert_fields, files.convert(gguf, tensor).data is not tensor.data
+        if other or (convert is not None and side == "magnitude"):
             _check_adaptable(path, gguf)
             raise UnsupportedModel(
                 f"{path}: {key!r:.200}: this matrix is stored in another form here: {_CONVERT}"
             )
-        if about is not None and files.convert_fields is not None:
-            if side == "magnitude":
-                raise UnsupportedModel(f"{path}: {key!r:.200}: DoRA is not applied here: {_CONVERT}")
-            found[gguf][side] = files.convert_fields(gguf, tensor, about, config)
+        if convert is not None and len(tensor.shape) == 2:
+            found[gguf][side] = convert(gguf, tensor, about, config)
     dora = fields.get("use_dora", False)
     if found and dora != any("magnitude" in each for each in found.values()):
         raise fields.error("use_dora", f"use_dora is {dora}, and the tensors say otherwise")
@@ -426,9 +425,9 @@ def _as_the_model(
     if files is None:
         return a, b, 1.0
     _, layer, stem = (*name.split(".", 2), "")[:3]
-    own, theirs = weights.architecture.rope_style, config.rope.style
-    if weights.gguf is not None:
-        theirs = weights.gguf.fields.get(f"{weights.architecture.name}.{ROTATION}", files.rope_style)
+    own, theirs, gguf = weights.architecture.rope_style, config.rope.style, weights.gguf
+    if gguf is not None:
+        theirs = gguf.fields.get(f"{weights.architecture.name}.{ROTATION}", files.rope_style)
     turns = stem.startswith(ROTATED) and own not in ("none", theirs)
     if turns and not of_peft and theirs != files.rope_style:
         raise UnsupportedModel(
@@ -439,10 +438,8 @@ def _as_the_model(
         return a, b, 1.0
     if turns:
         return a, otherwise_rotated(b, stem, int(layer), config, neighbours=of_peft), 1.0
-    said = config
-    if not of_peft and files.config_in_gguf is not None:
-        said = files.config_in_gguf(config)
-    by = 1.0 if of_peft else 1.0 / factor(name, config, said)
+    said = config if of_peft or files.config_in_gguf is None else files.config_in_gguf(config)
+    by = 1.0 / (factor(name, config, said) or 1.0)
     if said.delta is None or not said.delta.tiled:
         return a, b, by
     inputs = stem == "ssm_out.weight"

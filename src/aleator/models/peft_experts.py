@@ -25,7 +25,10 @@ _OF_EXPERTS = re.compile(
 )
 _TURNED = re.compile(r"0\.(?:19|[2-9]\d|\d{3,})\b|[1-9]", re.ASCII)
 """Versions of PEFT that take the second dimension for what comes out; the others for what goes in."""
-_KINDS, _STACKED = {"ffn_gate.{}", "ffn_up.{}", "ffn_down.{}"}, {"ffn_gate_up_exps", "ffn_down_exps"}
+_KINDS, _STACKED = (
+    {"ffn_gate.{}", "ffn_up.{}", "ffn_down.{}"},
+    {"ffn_gate_up_exps", "ffn_down_exps"},
+)
 
 
 @dataclass(frozen=True)
