@@ -25,30 +25,30 @@ void Experts::prepare(int64_t tokens, int64_t n_embd, const Mixture& m) {
 
 void Experts::run(int thread, Products& products, const Mixture& m, const float* norm) {
   Pool& pool = products.pool();
-  const Expert& any = m.experts[0];
-  const Forms forms = m.shared.gate.data
-                          ? forms_of({&m.router, &any.gate, &any.up, &m.shared.gate, &m.shared.up})
-                          : forms_of({&m.router, &any.gate, &any.up});
+  const Expert &any = m.experts[0], &shared = m.shared.gate.data ? m.shared : any;
+  const Forms forms = forms_of({&m.router, &any.gate, &any.up, &shared.gate, &shared.up,
+                                m.shared_router.data ? &m.shared_router : &m.router});
   if (m.beside()) {
     const Input own = products.normed(thread, m.router_norm, forms_of({&m.router}));
     products.run(thread, own, {{&m.router, logits_.data()}});
   }
   const Input x = products.normed(thread, m.beside() ? m.expert_norm : norm, forms);
-  if (!m.beside()) products.run(thread, x, {{&m.router, logits_.data()}});
-  choose(thread, products, m, x);
+  if (!m.beside())
+    products.run(thread, x,
+                 {{&m.router, logits_.data()}, {&m.shared_router, shared_weight_.data()}});
+  choose(thread, products, m);
   gather(thread, pool, m, x);
   activate(thread, products, m, x);
   give_back(thread, products, m);
 }
 
-void Experts::choose(int thread, Products& products, const Mixture& m, const Input& x) {
+void Experts::choose(int thread, Products& products, const Mixture& m) {
   const Routing& r = m.routing;
   Pool& pool = products.pool();
   pool.each(thread, tokens_, [&](int64_t t) {
     route_(r, &logits_[t * r.n_experts], &keys_[t * (r.n_experts + r.n_groups)],
            &chosen_[t * r.n_used], &weights_[t * r.n_used]);
-    shared_weight_[t] =
-        m.shared_router ? sigmoid_of_dot_(x.x + t * x.stride, m.shared_router, n_embd_) : 1.0f;
+    shared_weight_[t] = m.shared_router.data ? sigmoid_of_(shared_weight_[t]) : 1.0f;
   });
   if (thread == 0) group(m, products.adapters());
   pool.barrier();

@@ -22,9 +22,8 @@ struct Mixture {
   Routing routing;
   std::vector<Expert> experts;  // all of the same sizes and types
   Expert shared;                // takes every token; no gate: there is none
-  const float* shared_router =
-      nullptr;                // [n_embd]: its weight is the sigmoid of this product; or 1
-  bool weighs_input = false;  // an expert's weight multiplies what it takes, not what it gives
+  Weights shared_router;        // [1, n_embd]: its weight is the sigmoid of this product; or 1
+  bool weighs_input = false;    // an expert's weight multiplies what it takes, not what it gives
   Gate gate = Gate::silu;
   // Where a dense part stands beside the experts: norms of what the router takes, of what the
   // experts take, of what the dense part gives, and of what the experts give, all [n_embd].
@@ -55,7 +54,7 @@ class Experts {
       return Adapters::one(adapted[which], adapter);
     }
   };
-  void choose(int thread, Products& products, const Mixture& m, const Input& x);
+  void choose(int thread, Products& products, const Mixture& m);
   void group(const Mixture& m, const Adapters& adapters);
   void adapt(Group& g, const Mixture& m, const Adapters& adapters);
   void gather(int thread, Pool& pool, const Mixture& m, const Input& x);

@@ -211,7 +211,8 @@ inline Mixture mixture(const Given& given, int64_t e) {
   r.bias = given.vector("choice_bias", r.n_experts, "exp_probs_b.bias");
   r.scales = given.vector("scales", r.n_experts, "ffn_down_exps.scale");
   if (given.has("shared")) m.shared = expert(given.part("shared"), e, "ffn_gate_shexp");
-  m.shared_router = given.vector("shared_router", e, "ffn_gate_inp_shexp.weight");
+  if (const float* row = given.vector("shared_router", e, "ffn_gate_inp_shexp.weight"))
+    m.shared_router = {reinterpret_cast<const uint8_t*>(row), Stored::f32, 1, e, 4 * e};
   m.weighs_input = config.get<bool>("weighs_input");
   m.gate = gate_named(given.get<std::string>("gate"));
   if (!norms.none()) {

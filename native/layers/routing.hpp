@@ -26,8 +26,8 @@ struct Routing {
 // weights [n_used], best first.
 ALEATOR_KERNEL(void, route,
                (const Routing& r, float* logits, float* keys, int32_t* chosen, float* weights))
-// 1 / (1 + e^-(a . b)), a and b [n].
-ALEATOR_KERNEL(float, sigmoid_of_dot, (const float* a, const float* b, int64_t n))
+// 1 / (1 + e^-x)
+ALEATOR_KERNEL(float, sigmoid_of, (float x))
 // y += weight * x by fused multiply-adds, n elements.
 ALEATOR_KERNEL(void, add_weighted, (float* y, const float* x, float weight, int64_t n))
 

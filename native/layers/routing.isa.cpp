@@ -72,8 +72,7 @@ void route(const Routing& r, float* logits, float* keys, int32_t* chosen, float*
   }
 }
 
-float sigmoid_of_dot(const float* a, const float* b, int64_t n) {
-  float x = dot16(a, b, n);
+float sigmoid_of(float x) {
   sigmoid(&x, 1);
   return x;
 }

@@ -92,6 +92,22 @@ def test_the_prompt_cache_tells_places_apart(
     assert made(adapted, TEXT, "whole") != alone[1] != made(adapted, TEXT, {})
 
 
+@pytest.mark.parametrize("tiers", [{}, {"cache_ram": 2**26}])
+@pytest.mark.parametrize("before", [{}, "late"])
+def test_a_turn_whose_place_moves_finds_the_tokens_before(
+    files: dict[str, Path], before: Any, tiers: dict[str, Any]
+) -> None:
+    """A plain text's, and those before the last turn's place."""
+    model = aleator.load(adapters=files, n_threads=1, **tiers)
+    turn = [*TEXT, *made(model, TEXT, before), *INVOKED, 77]
+    again = model.generate(turn, adapters="late", **OPTIONS)
+    assert again.tokens == made(aleator.load(adapters=files, n_threads=1), turn)
+    assert again.stats.reused_tokens == (START if before else len(turn) - 5)
+    later = model.generate([*turn, 61], adapters="late", **OPTIONS)
+    assert later.tokens == made(aleator.load(adapters=files, n_threads=1), [*turn, 61])
+    assert later.stats.reused_tokens == len(turn)
+
+
 def test_a_session_goes_on_from_its_place(adapted: aleator.LanguageModel, tmp_path: Path) -> None:
     whole = made(adapted, TEXT)
     first = adapted.generate(TEXT, adapters="late", **OPTIONS | {"max_tokens": 9})

@@ -27,7 +27,7 @@ Pair = tuple[Floats, Floats]
 SCALE = ALPHA / RANK
 EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
 EXPERTS = ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")
-OTHERS = ("ffn_gate_inp", "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp")
+OTHERS = ("ffn_gate_inp", "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp", "ffn_gate_inp_shexp")
 
 
 def pair(seed: int, *shape: int, rank: int = RANK, size: float = 0.3) -> Pair:
@@ -108,13 +108,15 @@ def of_experts(names: Mapping[str, Any], seed: int, rank: int = RANK) -> dict[st
         for i, name in enumerate((*EXPERTS, *OTHERS)):
             tensor = f"blk.{layer}.{name}.weight"
             if tensor in names:
-                made[tensor] = pair(100 * seed + 10 * layer + i, *names[tensor].shape, rank=rank)
+                shape = names[tensor].shape if name != OTHERS[-1] else (1, names[tensor].size)
+                made[tensor] = pair(100 * seed + 10 * layer + i, *shape, rank=rank)
     return made
 
 
 def changed(tensors: Mapping[str, Floats], pairs: Mapping[str, Pair], scale: float) -> Any:
     return dict(tensors) | {
-        name: tensors[name] + np.float32(scale) * (b @ a) for name, (a, b) in pairs.items()
+        name: tensors[name] + (np.float32(scale) * (b @ a)).reshape(tensors[name].shape)
+        for name, (a, b) in pairs.items()
     }
 
 

@@ -27,6 +27,7 @@ from aleator.models.config import RopeConfig
 from aleator.models.conversion import convert
 from aleator.models.conversion.convert import ConvertedDirectory
 from aleator.models.conversion.quantise import Quantisation
+from aleator.models.conversions import otherwise_rotated
 from aleator.models.delta_net import DeltaNetConfig
 from aleator.models.directory import Directory
 from aleator.models.files.gguf import GGUFFile
@@ -338,23 +339,24 @@ def test_rows_of_rotated_heads(
 ) -> None:
     """The last ``dim`` rows of each head: those that are half of it apart become neighbours."""
     other = heads + 5
-    config = SimpleNamespace(
+    config: Any = SimpleNamespace(
         n_heads=(9, heads if stem.startswith("attn_q") else other),
         n_kv_heads=(9, other if stem.startswith("attn_q") else heads),
         latent=object() if latent_dim else None, rope=SimpleNamespace(dim=latent_dim or 99),
     )  # fmt: skip
-    made: Any = SimpleNamespace(directory=SimpleNamespace(config=config))
-    tensor = numbers(rows) if stem.endswith("bias") else numbers(rows, 3)
-    found = ConvertedDirectory._rotated(made, stem, 1, tensor)
+    values = np.arange(rows) if stem.endswith("bias") else np.arange(3 * rows).reshape(rows, 3)
+    found = otherwise_rotated(values, stem, 1, config)
     if not fits:
-        assert found is tensor
+        assert found is values
         return
     size = rows // heads
     dim = latent_dim or size
     order = np.arange(rows).reshape(heads, size).copy()
     last = order[:, size - dim :].reshape(heads, 2, dim // 2)
     order[:, size - dim :] = last.swapaxes(1, 2).reshape(heads, dim)
-    assert np.array_equal(found.floats(), tensor.floats()[order.reshape(-1)])
+    assert np.array_equal(found, values[order.reshape(-1)])
+    back = otherwise_rotated(found, stem, 1, config, neighbours=False)
+    assert np.array_equal(back, values)
 
 
 def test_gate_and_up_of_experts_are_divided_in_halves() -> None:

@@ -15,6 +15,7 @@ from aleator.generate.healing import NOTHING, TakenBack
 from aleator.generate.logprobs import Logprobs, LogprobsOf, top_logprobs
 from aleator.generate.loops import LoopWatch
 from aleator.generate.options import GenerateOptions
+from aleator.models.adapters import before_all
 from aleator.samplers import SamplerChain, SamplingParams
 
 OWN = "\0"
@@ -80,6 +81,11 @@ class Request:
     def cache_namespace(self) -> str:
         """The prompt-cache namespace to search for the prompt."""
         return self.namespace or self.options.namespace
+
+    @cached_property
+    def before_adapters(self) -> tuple[int, str]:
+        """How many tokens of the prompt precede one of its adapters (aLoRA), and the namespace of these."""
+        return before_all(self.options.adapters, self.options.namespace)
 
 
 def remaining(tokens: Sequence[int], forgotten: Forgotten) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from aleator.cache.devices import checked_device
 from aleator.cache.kv_cache import build_cache
 from aleator.cache.options import HoldsCells
 from aleator.cache.pools.hybrid import HybridPool
-from aleator.cache.prefix_index import PrefixConfig
+from aleator.cache.prefix_index import Match, PrefixConfig
 from aleator.core.arrays import Floats, Int64s
 from aleator.core.errors import (
     Aborted,
@@ -419,6 +419,10 @@ class CopiedPrefixes:
         self._owner, self._borrower = owner.cache, borrower.cache
         self._left = owner.n_ctx
 
+    def match(self, tokens: Sequence[int], namespace: str = "") -> Match:
+        """See :meth:`Prefixes.match`."""
+        return self._owner.match(tokens, namespace)
+
     def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
         """Give an empty sequence the longest cached beginning of ``tokens``; returns its length."""
         if self._owner.match(tokens, namespace).length < LEAST:
@@ -449,6 +453,9 @@ class CopiedPrefixes:
 
 class Prefixes(Protocol):
     """The prompt cache of a run: :class:`Cache`, :class:`CopiedPrefixes`, or what stands before one of them."""
+
+    def match(self, tokens: Sequence[int], namespace: str = "") -> Match:
+        """The longest cached beginning of ``tokens``."""
 
     def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
         """Give an empty sequence the longest cached beginning of ``tokens``; returns its length."""

@@ -183,7 +183,7 @@ class ModelRunner:
         state.tokens += state.request.remaining[len(state.tokens) : len(state.tokens) + n]
         whole = len(state.tokens) == state.to_prefill
         if whole or (self._keep_pieces and not state.request.options.context_shift):
-            self.prefix_reuse.keep(state.seq, state.tokens, namespace)
+            self.prefix_reuse.keep_prompt(state)
         if not whole:
             return
         for follower in chunk.followers:

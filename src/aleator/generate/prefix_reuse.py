@@ -35,8 +35,11 @@ class PrefixReuse:
         if self._tiers is None or self._wake is None or state.wants_prompt:
             return
         beside = () if state.guidance is None else state.guidance.prompt
-        namespace = state.request.cache_namespace
-        for tokens in (state.request.remaining, beside):
+        prompt, namespace = state.request.remaining, state.request.cache_namespace
+        first, before = state.request.before_adapters
+        if first:
+            prompt, namespace = prompt[: first + 1], before
+        for tokens in (prompt, beside):
             looked = self._tiers.look_up(tokens, namespace)
             if looked is not None:
                 state.look_ups[tokens] = looked
@@ -44,6 +47,9 @@ class PrefixReuse:
     def begin(self, state: RequestState, seq: int, tokens: tuple[int, ...]) -> int:
         """Give an empty sequence of a request the cached prefix of ``tokens``; return the prefix's length."""
         namespace = state.request.cache_namespace
+        first, before = state.request.before_adapters
+        if first and self._prefixes.match(tokens, namespace).length < first:
+            tokens, namespace = tokens[: first + 1], before
         if self._tiers is None or self._wake is None:
             return self._prefixes.reuse(seq, tokens, namespace)
         looked = state.look_ups.pop(tokens, None)
@@ -76,6 +82,14 @@ class PrefixReuse:
         for load in state.prefix_loads:
             load.stop()
         state.prefix_loads = []
+
+    def keep_prompt(self, state: RequestState) -> None:
+        """Keep what is computed of a request's prompt, and by itself what precedes its adapters."""
+        first, before = state.request.before_adapters
+        if first:
+            self.keep(state.seq, state.tokens[:first], before)
+        if len(state.tokens) > first:
+            self.keep(state.seq, state.tokens, state.request.cache_namespace)
 
     def keep(self, seq: int, tokens: Sequence[int], namespace: str) -> None:
         """Keep the prefix that a sequence holds, unless its request is to leave nothing."""

@@ -26,7 +26,7 @@ from aleator.cache.formats.state_file import Buffer
 from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.pool import Pool
 from aleator.cache.pools.window import WindowPool
-from aleator.cache.prefix_index import checked_text
+from aleator.cache.prefix_index import Match, checked_text
 from aleator.core.arrays import Int32s
 from aleator.generate.completion import OWN
 from aleator.generate.context import Context, Prefixes
@@ -70,6 +70,10 @@ class TieredPrefixes:
         self._off = why_not(pool)
         if self._off:
             _say(self._off)
+
+    def match(self, tokens: Sequence[int], namespace: str = "") -> Match:
+        """See :meth:`Prefixes.match`: what the pool has."""
+        return self._inner.match(tokens, namespace)
 
     def reuse(
         self,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from aleator.models.weights import Weights
 
 EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
+_PER_LAYER = "per_layer_model_proj.weight"
 _LATENT = ("attn_q_a", "attn_kv_a_mqa", "attn_q_b", "attn_kv_b")
 _OF_HEADS = ("attn_k_b", "attn_v_b")
 _ATTENTION = ("attn_q", "attn_k", "attn_v", "attn_output")
@@ -42,7 +43,9 @@ _KINDS = (
     *_ATTENTION,
     *_FEED_FORWARD,
     "ffn_gate_inp",
-    *(f"{each}_shexp" for each in _FEED_FORWARD),
+    *(f"{each}_shexp" for each in (*_FEED_FORWARD, "ffn_gate_inp")),
+    "inp_gate",
+    "proj",
 )
 _NUMBER = "(?:0|[1-9][0-9]{0,8})"
 _FED = "|".join(_FEED_FORWARD)
@@ -53,14 +56,14 @@ _OF_EXPERTS = rf"(blk\.{_NUMBER}\.(?:ffn_gate_up|{_FED}))_exps\.weight"
 
 def adaptable(name: str) -> bool:
     """Whether native code adds what adapters have to the products of such a matrix."""
-    return name in (EMBEDDING, OUTPUT) or re.fullmatch(_OF_LAYER, name) is not None
+    return name in (EMBEDDING, _PER_LAYER, OUTPUT) or re.fullmatch(_OF_LAYER, name) is not None
 
 
 def step_order(name: str) -> tuple[float, ...]:
     """The place of an adaptable matrix in the order of a step."""
     match = re.fullmatch(_OF_LAYER, name)
     if match is None:
-        return (-math.inf,) if name == EMBEDDING else (math.inf,)
+        return (math.inf,) if name == OUTPUT else (-math.inf,)
     return int(match[1]), _KINDS.index(match[2] or match[3]), int(match[4] or 0)
 
 
@@ -107,6 +110,8 @@ def divided_latent(
 
 def matrix(weights: Weights, name: str) -> StoredTensor | None:
     """The matrix [out, in] of that name as native code takes it; None: the model has none."""
+    if name.endswith(".ffn_gate_inp_shexp.weight") and name in weights:  # a vector
+        return StoredTensor.of(weights.vector(name).reshape(1, -1))
     if name in weights:
         return weights.stored(name)
     if name == OUTPUT and weights.config.tied:

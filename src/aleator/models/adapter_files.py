@@ -20,7 +20,8 @@ from aleator.core.records import dataclass
 from aleator.models import adapted
 from aleator.models.adapter_memory import KEPT, columns, kept, side_by_side, words
 from aleator.models.adapters import Adapter, AdapterFile, Adapters, LowRank
-from aleator.models.conversions import other_pairs
+from aleator.models.conversion.gguf_form import ROTATION, factor
+from aleator.models.conversions import ROTATED, otherwise_rotated
 from aleator.models.delta_net import tiled_order
 from aleator.models.files.fields import Fields, read_json
 from aleator.models.files.gguf import GGUFFile
@@ -200,13 +201,13 @@ def _read_gguf(gguf: GGUFFile, weights: Weights) -> dict[str, _Part]:
 def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
     fields = read_json(path / CONFIG)
     _check_config(fields)
-    files = weights.architecture.hugging_face
-    if files is None or files.convert_fields is not None or files.convert_beside is not None:
+    files, config = weights.architecture.hugging_face, weights.config
+    if files is None or (files.convert_fields is not None and weights.gguf is not None):
         raise UnsupportedModel(
-            f"{path}: adapters of PEFT are not read for {weights.architecture.name!r}: convert it with "
-            "llama.cpp's convert_lora_to_gguf.py"
+            f"{path}: adapters of PEFT are not read beside a GGUF file of {weights.architecture.name!r}: give "
+            "the model's directory, or convert it with llama.cpp's convert_lora_to_gguf.py"
         )
-    config = weights.config
+    about = fields if files.convert_fields is None else read_json(weights.path / "config.json")
     names = files.names(config.n_layers, config.experts.n_experts if config.experts else 0)
     tensors = read_file(path / TENSORS)
     experts, read = of_experts(path, tensors, weights, fields.get("peft_version", ""))
@@ -242,11 +243,16 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
         if modules.setdefault(gguf, match[1]) != match[1] or side in found.get(gguf, {}):
             raise FileFormatError(path, _TWICE, field=key)
         found.setdefault(gguf, {})[side] = tensor
-        if side == "lora_b" and files.convert(gguf, tensor) is not tensor:
+        if side == "lora_a":
+            continue
+        convert, other = files.convert_fields, files.convert(gguf, tensor).data is not tensor.data
+        if other or (convert is not None and side == "magnitude"):
             _check_adaptable(path, gguf)
             raise UnsupportedModel(
                 f"{path}: {key!r:.200}: this matrix is stored in another form here: {_CONVERT}"
             )
+        if convert is not None and len(tensor.shape) == 2:
+            found[gguf][side] = convert(gguf, tensor, about, config)
     dora = fields.get("use_dora", False)
     if found and dora != any("magnitude" in each for each in found.values()):
         raise fields.error("use_dora", f"use_dora is {dora}, and the tensors say otherwise")
@@ -357,18 +363,19 @@ def _low_ranks(
         if name == adapted.EMBEDDING:
             sizes = a.shape[0], rows.shape[0]
         matrix = _check_matrix(path, tensor, name, sizes, weights)
-        own_a, turned = _in_order(a, words(rows), name, weights, of_peft=path.is_dir())
+        own_a, turned, by = _as_the_model(path, a, words(rows), name, weights)
+        scale = part.scale * by
         grows = None
         if part.magnitude is not None:
             own, magnitudes = np.split(turned.view(np.float32), [rank], axis=1)
-            sums = matrix.floats() + np.float32(part.scale) * (own @ own_a.floats())
+            sums = matrix.floats() + np.float32(scale) * (own @ own_a.floats())
             with np.errstate(divide="ignore", invalid="ignore"):
                 growth = magnitudes[:, 0] / np.sqrt((sums.astype(np.float64) ** 2).sum(1))
             if not np.isfinite(growth).all():
                 raise FileFormatError(path, "a row of zeros cannot be normalised", field=name)
             grows = (growth - 1).astype(np.float32)
             turned = (own * growth[:, None]).astype(np.float32).view(np.uint32)
-        made = LowRank(own_a, columns(turned, rows.type, rank), part.scale, grows)
+        made = LowRank(own_a, columns(turned, rows.type, rank), scale, grows)
         yield name, kept(path, name, made, kind, matrix)
 
 
@@ -406,28 +413,38 @@ def _check_adaptable(path: Path, name: str) -> None:
         )
 
 
-def _in_order(
-    a: StoredTensor, b: npt.NDArray[Any], name: str, weights: Weights, of_peft: bool
-) -> tuple[StoredTensor, npt.NDArray[Any]]:
-    """A, and the rows of B, in the order of the model's own file.
+def _as_the_model(
+    path: Path, a: StoredTensor, b: npt.NDArray[Any], name: str, weights: Weights
+) -> tuple[StoredTensor, npt.NDArray[Any], float]:
+    """A, the rows of B in the order of the model's own file, and the factor of what they add there.
 
-    Another kind of file may rotate other pairs of queries and keys, and have heads of values in another order.
+    Another kind of file may rotate other pairs of queries and keys, have heads of values in another order, and
+    factors within matrices.
     """
-    files, config = weights.architecture.hugging_face, weights.config
-    if files is None or of_peft == (weights.kind == "safetensors"):
-        return a, b
+    files, config, of_peft = weights.architecture.hugging_face, weights.config, path.is_dir()
+    if files is None:
+        return a, b, 1.0
     _, layer, stem = (*name.split(".", 2), "")[:3]
-    own, said = weights.architecture.rope_style, config
-    if own not in ("none", files.rope_style) and stem in ("attn_q.weight", "attn_k.weight"):
-        heads = (config.n_heads if stem == "attn_q.weight" else config.n_kv_heads)[int(layer)]
-        return a, other_pairs(b, heads, neighbours=of_peft)
-    if not of_peft and files.config_in_gguf is not None:
-        said = files.config_in_gguf(config)
+    own, theirs, gguf = weights.architecture.rope_style, config.rope.style, weights.gguf
+    if gguf is not None:
+        theirs = gguf.fields.get(f"{weights.architecture.name}.{ROTATION}", files.rope_style)
+    turns = stem.startswith(ROTATED) and own not in ("none", theirs)
+    if turns and not of_peft and theirs != files.rope_style:
+        raise UnsupportedModel(
+            f"{path}: {name!r}: rows of a GGUF adapter may have either order where the model's config.json has "
+            "rope_interleave=false: give PEFT's directory"
+        )
+    if of_peft == (weights.kind == "safetensors"):
+        return a, b, 1.0
+    if turns:
+        return a, otherwise_rotated(b, stem, int(layer), config, neighbours=of_peft), 1.0
+    said = config if of_peft or files.config_in_gguf is None else files.config_in_gguf(config)
+    by = 1.0 / (factor(name, config, said) or 1.0)
     if said.delta is None or not said.delta.tiled:
-        return a, b
+        return a, b, by
     inputs = stem == "ssm_out.weight"
     order = tiled_order(said.delta, stem, a.shape[1] if inputs else len(b))
     if order is None:
-        return a, b
+        return a, b, by
     order = order if of_peft else np.argsort(order)
-    return (a.moved(lambda values: values[:, order]), b) if inputs else (a, b[order])
+    return (a.moved(lambda values: values[:, order]), b, by) if inputs else (a, b[order], by)

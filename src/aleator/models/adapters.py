@@ -173,6 +173,18 @@ def key_of(chosen: Chosen | None) -> str:
     return "\x1fadapters " + " ".join(f"{d}*{s!r}" for _, s, d in chosen) if chosen else ""
 
 
+def before_all(chosen: Chosen | None, namespace: str) -> tuple[int, str]:
+    """How many tokens come before an adapter begins, and where the prompt cache has texts without it.
+
+    ``namespace``: where it has those with all, which ends with :func:`key_of` them.  0: none begins later.
+    """
+    starts = [int(start) for *_, digest in chosen or () if (start := digest.partition("@")[2])]
+    if chosen is None or not starts:
+        return 0, namespace
+    before = held_at(chosen, min(starts) - 1)
+    return min(starts), namespace.removesuffix(key_of(chosen)) + key_of(before)
+
+
 def checked_scale(value: Any) -> float:
     """Return ``value`` as a scale; raise ParameterError if it is not one."""
     number = isinstance(value, int | float | np.floating) and not isinstance(value, bool)

@@ -14,6 +14,9 @@ from aleator.models.files.tensor_types import StoredTensor
 
 T = TypeVar("T", bound=np.generic)
 
+ROTATED = ("attn_q.", "attn_k.", "attn_q_b.", "attn_kv_a_mqa.")
+"""Beginnings of the names within a layer of projections to queries and keys that are rotated."""
+
 _OTHER_PARTS = ("vision_tower.", "vision_model.", "multi_modal_projector.", "visual.")
 
 
@@ -38,6 +41,25 @@ def other_pairs(rows: NDArray[T], heads: int, *, neighbours: bool = True) -> NDA
     """
     pairs = rows.reshape(heads, *((2, -1) if neighbours else (-1, 2)), *rows.shape[1:])
     return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)
+
+
+def otherwise_rotated(
+    rows: NDArray[T], stem: str, layer: int, config: ModelConfig, *, neighbours: bool = True
+) -> NDArray[T]:
+    """Reorder the rows of one of the projections :data:`ROTATED`, as :func:`other_pairs` does.
+
+    With compressed keys the rotated rows of a head are its last.  Rows of another number stay as they are:
+    their shape is refused.
+    """
+    heads = (config.n_heads if stem.startswith("attn_q") else config.n_kv_heads)[layer]
+    wide = len(rows) // max(heads, 1)
+    dim = wide if config.latent is None else config.rope.dim
+    if heads == 0 or len(rows) % heads or dim % 2 or dim > wide:
+        return rows
+    made = rows.reshape(heads, wide, -1).copy()
+    last = made[:, -dim:].reshape(heads * dim, -1)
+    made[:, -dim:] = other_pairs(last, heads, neighbours=neighbours).reshape(heads, dim, -1)
+    return made.reshape(rows.shape)
 
 
 def in_text_model(name: str) -> str:

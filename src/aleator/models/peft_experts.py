@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.core.records import dataclass
 from aleator.models.config import ExpertsConfig
@@ -18,12 +20,15 @@ from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.weights import Weights
 
 _OF_EXPERTS = re.compile(
-    r"base_model\.model\.((?:\w+\.)*layers\.(\d{1,9})\.\w+\.experts)((?:\.base_layer)*)\.(lora_[AB])\.weight",
+    r"base_model\.model\.((?:\w+\.)*layers\.(\d{1,9})(?:\.\w+)?\.experts)((?:\.base_layer)*)\.(lora_[AB])\.weight",
     re.ASCII,
 )
 _TURNED = re.compile(r"0\.(?:19|[2-9]\d|\d{3,})\b|[1-9]", re.ASCII)
 """Versions of PEFT that take the second dimension for what comes out; the others for what goes in."""
-_KINDS = {"ffn_gate.{}", "ffn_up.{}", "ffn_down.{}"}
+_KINDS, _STACKED = (
+    {"ffn_gate.{}", "ffn_up.{}", "ffn_down.{}"},
+    {"ffn_gate_up_exps", "ffn_down_exps"},
+)
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,10 @@ def of_experts(
     files, experts = weights.architecture.hugging_face, weights.config.experts
     if experts is None or files is None:
         return {}, set()
-    if not (files.experts_interleaved or set(files.expert.values()) >= _KINDS):
+    one = StoredTensor.of(np.zeros((1, 1, 1), np.float32))
+    names = {each.removesuffix(".weight") for each in (*files.layer.values(), *files.bare.values())}
+    stacked = names >= _STACKED and files.convert("blk.0.ffn_down_exps.weight", one) is one
+    if not (files.experts_interleaved or stacked or set(files.expert.values()) >= _KINDS):
         return {}, set()
     made: dict[str, OfExpert] = {}
     read: set[str] = set()

@@ -70,6 +70,7 @@ class Weights:
         self.kind = "safetensors" if gguf is None else "gguf"
         self._tensors = separated(tensors, architecture, config)
         self._further, self._read = dict(further or {}), dict[str, StoredTensor]()
+        self._vectors: dict[str, npt.NDArray[np.float32]] = {}
         self.further = tuple(self._further)
         self.check = FiniteCheck(self)
         self.mapped = MappedFiles(tensor.data for tensor in tensors.values())
@@ -193,6 +194,12 @@ class Weights:
         """
         self.check_finite(name)
         return self.stored(name).floats()
+
+    def vector(self, name: str) -> npt.NDArray[np.float32]:
+        """A small tensor as float32, by :meth:`floats`; the same array at each call."""
+        if name not in self._vectors:
+            self._vectors[name] = self.floats(name)
+        return self._vectors[name]
 
     def check_finite(self, name: str, first: int = 0, most: int | None = None) -> int | None:
         """Look for NaN and infinities in a tensor, or in a piece of it, which is read once.
@@ -324,7 +331,7 @@ def separated(
             # Without other experts the shared expert is the feed-forward part.
             n_ff = config.n_ff[layer]
             _separate(made, at + "ffn_gate_up_shexp", {at + "ffn_gate": n_ff, at + "ffn_up": n_ff})
-            if at + "ffn_gate.weight" in made and at + "ffn_down_shexp.weight" in made:
+            if at + "ffn_down_shexp.weight" in made:
                 made[at + "ffn_down.weight"] = made.pop(at + "ffn_down_shexp.weight")
     return made
 

@@ -74,6 +74,8 @@ def with_factors(
         shared = ssm.groups * ssm.d_state
         sizes = [ssm.d_inner, ssm.d_inner, shared, shared, ssm.heads]
         each = np.repeat(np.array(factors("ssm_multipliers", 5)), sizes)
+        if tensor.shape[:1] != each.shape:
+            return tensor  # refused for its shape
         each *= factor("ssm_in_multiplier")
         rows = each[:, None]
     made = np.asarray(rows, np.float32)

@@ -12,22 +12,22 @@ import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aleator.core.errors import AleatorError, FileFormatError, ParameterError, UnsupportedModel
 from aleator.models import sampling
 from aleator.models.config import ModelConfig, present
 from aleator.models.conversion.file_types import FILE_TYPES, may_change
 from aleator.models.conversion.gguf_form import (
+    ROTATION,
     config_in_gguf,
     differences,
+    factor,
     llama_cpp_lacks,
     metadata,
 )
-from aleator.models.conversions import other_pairs
+from aleator.models.conversions import ROTATED, otherwise_rotated
 from aleator.models.delta_net import tiled_order
 from aleator.models.directory import Directory
 from aleator.models.files.fields import Value, read_json
@@ -42,8 +42,6 @@ from aleator.models.score_head import ANSWERS, OUTPUT
 from aleator.models.weights import Weights, layer_of, separated
 
 _EXPERT = re.compile(r"(blk\.\d+\.ffn_(?:gate|up|down))\.(\d+)\.weight")
-_ROTATED = ("attn_q.", "attn_k.", "attn_q_b.", "attn_kv_a_mqa.")
-"""Projections to queries and keys that are rotated."""
 _BIASED = ("mamba", "mamba2", "jamba")
 """Architectures of which llama.cpp's convolutions must have biases."""
 _RANKING = ("qwen3", "qwen3vl")
@@ -104,6 +102,9 @@ class ConvertedDirectory(GGUFFile):
             **self._sampling(),
             **metadata(directory.architecture, self._said, directory.fields),
         }
+        style, files = directory.config.rope.style, directory.architecture.hugging_face
+        if files is not None and style not in ("none", files.rope_style):
+            fields[f"{directory.architecture.name}.{ROTATION}"] = style
         if "token_types.weight" in self._raw:
             fields["tokenizer.ggml.token_type_count"] = self._raw["token_types.weight"].shape[0]
         if ranks:
@@ -215,8 +216,8 @@ class ConvertedDirectory(GGUFFile):
         config, said = self.directory.config, self._said
         layer = layer_of(name)
         stem = name if layer < 0 else name.split(".", 2)[2]
-        if config.rope.style != said.rope.style and stem.startswith(_ROTATED):
-            tensor = self._rotated(stem, layer, tensor)
+        if config.rope.style != said.rope.style and stem.startswith(ROTATED):
+            tensor = tensor.moved_rows(lambda rows: otherwise_rotated(rows, stem, layer, config))
         if said.delta is not None and said.delta.tiled and config.keeps_state(layer):
             tensor = _tiled(config, stem, tensor)
         if said.ssm is not None and said.ssm.heads:
@@ -225,12 +226,9 @@ class ConvertedDirectory(GGUFFile):
             if n % groups == 0:  # otherwise refused for its shape
                 shapes["ssm_norm.weight"] = groups, n // groups
             tensor = replace(tensor, shape=shapes.get(stem, tensor.shape))
-        for each, wanted, had in (
-            ("token_embd.weight", said.embedding_scale, config.embedding_scale),
-            ("output.weight", said.logit_scale, config.logit_scale),
-        ):
-            if name == each and wanted != had:
-                tensor = StoredTensor.of(tensor.floats() * np.float32(had / wanted))
+        by = factor(name, config, said)
+        if by != 1:
+            tensor = StoredTensor.of(tensor.floats() * np.float32(by))
         if name == "per_layer_token_embd.weight" and said.per_layer is not None:
             size = tensor.data.size // tensor.shape[0]
             rows_kept = min(tensor.shape[0], said.per_layer.n_vocab)
@@ -239,22 +237,6 @@ class ConvertedDirectory(GGUFFile):
         if tensor.type != "F32" and not may_change(TensorInfo(name, 0, tensor.shape, 0)):
             return StoredTensor.of(tensor.floats())
         return tensor
-
-    def _rotated(self, stem: str, layer: int, tensor: StoredTensor) -> StoredTensor:
-        """A projection to queries or keys, with the rows that are rotated together as neighbours."""
-        config, keys = self.directory.config, not stem.startswith("attn_q")
-        heads = (config.n_kv_heads if keys else config.n_heads)[layer]
-        dim = config.rope.dim if config.latent is not None else tensor.shape[0] // max(heads, 1)
-        if heads == 0 or tensor.shape[0] % heads or dim % 2 or dim > tensor.shape[0] // heads:
-            return tensor  # refused for its shape
-
-        def moved(values: NDArray[Any]) -> NDArray[Any]:
-            made = values.reshape(heads, -1, *values.shape[1:]).copy()
-            last = made[:, -dim:]
-            made[:, -dim:] = other_pairs(last.reshape(heads * dim, -1), heads).reshape(last.shape)
-            return made.reshape(values.shape)
-
-        return tensor.moved_rows(moved)
 
     def _sampling(self) -> dict[str, Value]:
         """The sampling parameters that the directory recommends."""

@@ -48,6 +48,23 @@ _SCORES = {"softmax": 1, "sigmoid": 2, "chosen softmax": 3, "chosen sigmoid": 2}
 """Functions from a router's logits to weights -> ``expert_gating_func``."""
 
 
+ROTATION = "rope.directory_style"
+"""The field that says how a directory's rows were rotated together, if not as its architecture's usually are.
+
+llama.cpp does not read it: adapters for the directory have such rows.
+"""
+
+
+def factor(name: str, config: ModelConfig, said: ModelConfig) -> float:
+    """What a directory's tensor is multiplied by in a GGUF file, which says ``said`` about its model."""
+    scales = {
+        "token_embd.weight": (config.embedding_scale, said.embedding_scale),
+        "output.weight": (config.logit_scale, said.logit_scale),
+    }
+    had, wanted = scales.get(name, (1.0, 1.0))
+    return had / wanted
+
+
 def config_in_gguf(architecture: Architecture, config: ModelConfig) -> ModelConfig:
     """A directory's dimensions as a GGUF file of the same model says them."""
     files = architecture.hugging_face

@@ -46,7 +46,8 @@ class StoredLayer(LayerSource[list[StoredWeight], Floats]):
 
     def values(self, name: str, *shape: int, exact: bool = False) -> Floats:
         self.weights.expect(self.prefix + name, shape)
-        return self.weights.floats(self.prefix + name)
+        read = self.weights.vector if exact else self.weights.floats
+        return read(self.prefix + name)
 
     def flat(self, name: str, n: int) -> Floats:
         return self.values(name, *self.expect_size(name, n)).reshape(-1)
