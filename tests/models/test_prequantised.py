@@ -287,6 +287,7 @@ HUGE = {"absmax": torch.full((1,), 3e38), "quant_map": torch.full((256,), 3e38)}
         ("gptq", put("qzeros", torch.ones(2, 16)), "stored in F32; it must be I32"),
         ("gptq", put("qzeros", torch.ones(2, 15, dtype=I32)), r"it must be \[2, 16\]"),
         ("gptq", put("g_idx", INDEX[1:].clone()), r"it must be \[128\]"),
+        ("gptq in act-order", put("g_idx", None), "g_idx' is missing"),
         ("gptq", put("g_idx", INDEX + 1), "has 2; it must be between 0 and 1"),
         ("gptq", put("g_idx", INDEX - 1), "has -1; it must be between 0 and 1"),
         ("gptq", put("qweight", torch.ones(16, 127, dtype=I32)), "127 columns.*multiple of 8"),

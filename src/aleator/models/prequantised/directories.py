@@ -58,7 +58,7 @@ def _gptq(parts: Parts, given: Fields) -> Packed:
     groups = -(-n_in // size)
     scales = parts.tensor("scales", FLOAT_TYPES, (groups, n_out))
     stored = parts.tensor("qzeros", ("I32",), (groups, n_out // 8))
-    if "g_idx" in parts:
+    if "g_idx" in parts or (given.get("desc_act", False) and groups > 1):
         parts.tensor("g_idx", ("I32", "I64"), (n_in,))
     above = 0 if given.get("checkpoint_format", "gptq") == "gptq_v2" else 1
 
