@@ -24,19 +24,20 @@ N_VOCAB, N_EMBD, N_FF, N_LAYERS = 24, 128, 192, 2
 CONFIG = {"hidden_size": N_EMBD, "intermediate_size": N_FF}
 
 
-def words(codes: npt.NDArray[np.int64]) -> torch.Tensor:
-    """Four-bit codes [rows, 8 n] -> int32 [rows, n], the first code in the lowest bits."""
-    parts = codes.reshape(len(codes), -1, 8).astype(np.uint32) << 4 * np.arange(8, dtype=np.uint32)
+def words(codes: npt.NDArray[np.int64], bits: int = 4) -> torch.Tensor:
+    """Codes [rows, 32 / bits * n] -> int32 [rows, n], the first code in the lowest bits."""
+    shifts = np.arange(0, 32, bits, dtype=np.uint32)
+    parts = codes.reshape(len(codes), -1, len(shifts)).astype(np.uint32) << shifts
     return torch.from_numpy(parts.sum(-1, dtype=np.uint32).view(np.int32))
 
 
 def grouped(
-    rng: np.random.Generator, out: int, n_in: int, groups: int, zero: int | None
+    rng: np.random.Generator, out: int, n_in: int, groups: int, zero: int | None, most: int = 15
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float16], npt.NDArray[np.int64]]:
     """Codes [in, out], scales and zeros [groups, out]."""
-    scales = (rng.uniform(0.5, 1.5, (groups, out)) / n_in**0.5 / 5).astype(np.float16)
+    scales = (rng.uniform(0.5, 1.5, (groups, out)) / n_in**0.5 / (most / 3)).astype(np.float16)
     zeros = rng.integers(4, 12, (groups, out)) if zero is None else np.full((groups, out), zero)
-    return rng.integers(0, 16, (n_in, out)), scales, zeros
+    return rng.integers(0, most + 1, (n_in, out)), scales, zeros
 
 
 def scattered_groups(groups: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -47,18 +48,19 @@ def scattered_groups(groups: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 def gptq(
     rng: np.random.Generator, out: int, n_in: int, *, size: int = 64, zero: int | None = None,
     v2: bool = False, index: npt.NDArray[np.int64] | None = None, scattered: bool = False,
+    bits: int = 4,
 ) -> Made:  # fmt: skip
     """``zero``: that of every group; ``index``: the group of each column.
 
     ``scattered``: groups are scattered, alike in all matrices of as many columns.
     """
     groups = -(-n_in // size)
-    codes, scales, zeros = grouped(rng, out, n_in, groups, zero)
+    codes, scales, zeros = grouped(rng, out, n_in, groups, zero, (1 << bits) - 1)
     of = np.arange(n_in) // size if index is None else index
     of = scattered_groups(of) if scattered else of
     tensors = {
-        "qweight": words(codes.T).T.contiguous(),
-        "qzeros": words(zeros - (0 if v2 else 1)),
+        "qweight": words(codes.T, bits).T.contiguous(),
+        "qzeros": words(zeros - (0 if v2 else 1), bits),
         "scales": torch.from_numpy(scales),
         "g_idx": torch.from_numpy(of.astype(np.int32)),
     }

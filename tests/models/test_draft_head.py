@@ -320,6 +320,7 @@ def _in_16_bits(name: str, value: float) -> Any:
     (lambda t: t.pop("midlayer.hidden_norm.weight"), "is missing"),
     (lambda t: t.update(more=t["norm.weight"]), "'more' is not part of an EAGLE-3 head"),
     (lambda t: t.update({"norm.weight": np.ones(E, np.int64)}), "is of I64"),
+    (lambda t: t.update({"norm.weight": np.ones(E, np.int32)}), "is of I32"),
     (lambda t: t.update({"fc.weight": np.ones((E, 768), bool)}), "is of BOOL"),
     (_at("norm.weight", 0, np.nan), "NaN or an infinity"),  # type: ignore[arg-type]
     (_in_16_bits("fc.weight", np.nan), "NaN or an infinity"),

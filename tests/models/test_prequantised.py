@@ -57,6 +57,8 @@ CASES: dict[str, tuple[dict[str, Any], Callable[..., Made], dict[str, Any], str]
     "gptq in groups that blocks cross": (GPTQ | {"group_size": 24}, gptq, {"size": 24}, "F16"),
     "gptq in act-order": (GPTQ | {"desc_act": True}, gptq, {"scattered": True}, "Q5_0"),
     "gptq symmetric in act-order": (GPTQ | {"desc_act": True}, gptq, {"scattered": True, "zero": 8}, "Q4_0"),
+    "gptq of 8 bits": (GPTQ | {"bits": 8}, gptq, {"bits": 8, "zero": 128, "scattered": True}, "Q8_0"),
+    "gptq of 8 bits and zeros": (GPTQ | {"bits": 8}, gptq, {"bits": 8}, "F32"),
     "awq": (AWQ, awq, {}, "Q5_0"),
     "awq of zeros 0": (AWQ | {"version": "GEMM"}, awq, {"zero": 0}, "Q5_0"),
     "awq symmetric": (AWQ, awq, {"zero": 8}, "Q4_0"),
@@ -83,8 +85,7 @@ def test_matrices_are_what_the_format_says(tmp_path: Path, name: str) -> None:
     weights = open_weights(tmp_path / "m")
     for stem, expected in whole.items():
         stored = weights.stored(ours(stem))
-        assert stored.type == kind
-        assert stored.shape == expected.shape
+        assert (stored.type, stored.shape) == (kind, expected.shape)
         assert not stored.data.flags.writeable
         wanted = expected.astype(np.float16) if kind == "F16" else expected
         np.testing.assert_array_equal(stored.floats(), wanted.astype(np.float32))
@@ -95,7 +96,7 @@ def test_logits_are_those_of_the_float_model(tmp_path: Path, name: str) -> None:
     _, kind = write(tmp_path / "m", name)
     expected = logits(open_weights(tmp_path / "m" / "floats"), IDS)
     rows = logits(open_weights(tmp_path / "m"), IDS)
-    if kind in ("F8_E4M3", "NF4"):  # products with these numbers, in the same order
+    if kind in ("F8_E4M3", "NF4", "F32"):  # products with these numbers, in the same order
         assert rows.tobytes() == expected.tobytes()
     else:  # activations are rounded to int8, or weights to float16
         assert 0 < np.abs(rows - expected).max() < 0.03 * np.ptp(expected)
@@ -133,8 +134,7 @@ def test_a_file_of_its_own_may_say_how(tmp_path: Path, name: str, file: str) -> 
     """As AutoGPTQ and AutoAWQ wrote them at first."""
     write(tmp_path / "m", name)
     expected, config = logits(open_weights(tmp_path / "m"), IDS), tmp_path / "m" / "config.json"
-    values = json.loads(config.read_text())
-    given = values.pop("quantization_config")
+    given = (values := json.loads(config.read_text())).pop("quantization_config")
     config.write_text(json.dumps(values))
     del given["quant_method"]
     (tmp_path / "m" / f"{file}_config.json").write_text(json.dumps(given))
@@ -287,6 +287,7 @@ HUGE = {"absmax": torch.full((1,), 3e38), "quant_map": torch.full((256,), 3e38)}
         ("gptq", put("qzeros", torch.ones(2, 16)), "stored in F32; it must be I32"),
         ("gptq", put("qzeros", torch.ones(2, 15, dtype=I32)), r"it must be \[2, 16\]"),
         ("gptq", put("g_idx", INDEX[1:].clone()), r"it must be \[128\]"),
+        ("gptq in act-order", put("g_idx", None), "g_idx' is missing"),
         ("gptq", put("g_idx", INDEX + 1), "has 2; it must be between 0 and 1"),
         ("gptq", put("g_idx", INDEX - 1), "has -1; it must be between 0 and 1"),
         ("gptq", put("qweight", torch.ones(16, 127, dtype=I32)), "127 columns.*multiple of 8"),
@@ -341,7 +342,7 @@ def test_damaged_files(
         ("gptq", {"group_size": 0}, "group_size is 0; it must be 1 or more, or -1"),
         ("gptq", {"group_size": -2}, "group_size is -2; it must be between"),
         ("gptq", {"group_size": "x"}, "group_size must be an integer"),
-        ("gptq", {"bits": 8}, "'gptq' with bits=8"),
+        ("gptq", {"bits": 3}, "'gptq' with bits=3"),
         ("gptq", {"checkpoint_format": "marlin"}, "checkpoint_format='marlin'"),
         ("gptq", {"is_marlin_format": True}, "is_marlin_format=True"),
         ("awq", {"version": "gemv"}, "'awq' with version='gemv'"),
@@ -374,10 +375,9 @@ def test_other_ways_to_quantise(
 def test_scales_of_a_rounded_cache_are_passed_over(tmp_path: Path) -> None:
     write(tmp_path / "m", "fp8 with one scale")
     expected = logits(open_weights(tmp_path / "m"), IDS)
-    named = load_file(tmp_path / "m" / "model.safetensors")
     for end in ("kv_scale", "k_scale", "v_scale", "k_proj.output_scale"):
-        named[f"model.layers.0.self_attn.{end}"] = torch.tensor(2.0)
-    save_file(named, tmp_path / "m" / "model.safetensors")
+        name = f"model.layers.0.self_attn.{end}"
+        damage(tmp_path / "m", lambda named, name=name: named.update({name: torch.tensor(2.0)}))
     assert logits(open_weights(tmp_path / "m"), IDS).tobytes() == expected.tobytes()
 
 

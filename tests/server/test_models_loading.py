@@ -109,6 +109,7 @@ def test_a_model_whose_file_was_written_to_is_loaded_anew(
             file.truncate(5000)
         status, _, data = live.post("/v1/completions", {**BODY, "model": "own"})
         assert (status, b"could not be loaded" in data) == (503, True)
+        assert live.states()["own"]["value"] == "unloaded"  # it takes no memory
         assert live.text("plain") == alone["plain"]
         own.write_bytes(whole)
         assert live.post("/models/load", {"model": "own"})[0] == 200

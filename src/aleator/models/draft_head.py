@@ -29,7 +29,7 @@ from aleator.models.config import ModelConfig
 from aleator.models.decoder import Decoder
 from aleator.models.files.fields import Fields, read_json
 from aleator.models.files.safetensors import read_directory
-from aleator.models.files.tensor_types import TENSOR_TYPES, StoredTensor
+from aleator.models.files.tensor_types import FLOAT_TYPES, TENSOR_TYPES, StoredTensor
 from aleator.models.hub.bundled import bundled_head
 from aleator.models.hub.located import located
 from aleator.models.index import read_json as read_config
@@ -261,7 +261,7 @@ def _eagle3_tensors(path: Path) -> dict[str, StoredTensor]:
             raise UnsupportedModel(f"{file}: the tensor {name!r} is not part of an EAGLE-3 head")
         if gguf in found:
             raise FileFormatError(file, "the tensor is there twice", field=name)
-        if tensor.type in ("I64", "BOOL") and gguf not in ("d2t", "t2d"):
+        if tensor.type not in FLOAT_TYPES and gguf not in ("d2t", "t2d"):
             raise FileFormatError(file, f"the tensor is of {tensor.type}", field=name)
         found[gguf] = tensor
     return found

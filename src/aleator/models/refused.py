@@ -59,7 +59,7 @@ def quantisation(
     """The error for a ``quant_method`` with this value of a field, which says what to do."""
     of = f" with {key}={value!r}" if key else ""
     return UnsupportedModel(
-        f"{path}: safetensors quantised by {method!r}{of} are not supported (quantization_config; GPTQ and AWQ "
-        "of 4 bits, FP8, MXFP4, nf4 and compressed-tensors are): take the model's unquantised safetensors, or "
-        "a GGUF file"
+        f"{path}: safetensors quantised by {method!r}{of} are not supported (quantization_config; GPTQ of 4 "
+        "and 8 bits, AWQ of 4, FP8, MXFP4, nf4 and compressed-tensors are): take the model's unquantised "
+        "safetensors, or a GGUF file"
     )

@@ -265,12 +265,13 @@ class Pool:
     async def _load(self, entry: Entry) -> None:
         """Load a model in its turn, if anybody still waits for it then."""
         try:
+            async with self._turn:
+                if entry.loaded is not None and not entry.loaded.usable:
+                    await self._unload(entry)
             # Which may download it: others are loaded meanwhile, and requests keep the usual threads.
             own = anyio.CapacityLimiter(1)
             needed = await anyio.to_thread.run_sync(entry.measure, limiter=own)
             async with self._turn:
-                if entry.loaded is not None and not entry.loaded.usable:
-                    await self._unload(entry)
                 if entry.loaded is None and entry.waiting:
                     entry.bytes = needed
                     await self._bring_up(entry)

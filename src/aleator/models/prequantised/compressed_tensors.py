@@ -27,9 +27,9 @@ from aleator.models.prequantised.matrix_parts import (
     float4,
     float8,
     float8_values,
-    grouped,
     mxfp4,
     of_bytes,
+    of_integers,
     two_sizes,
 )
 
@@ -294,13 +294,8 @@ def _words(parts: Parts, given: Fields) -> Packed:
 
     def make() -> StoredTensor:
         codes = words.data.reshape(n_out, -1)[:, : n_in * bits // 8]
-        of, less = group(), zeros()
-        if bits == 4:
-            return grouped(lambda some: codes[some], _scales(parts, scheme, shape), less, of)
-        wide = less.astype(np.int16)
-        return of_bytes(
-            lambda some: codes[some] - wide[some][:, of], _scales(parts, scheme, shape), of
-        )
+        scales = _scales(parts, scheme, shape)
+        return of_integers(bits, lambda some: codes[some], scales, zeros(), group())
 
     return Packed(shape, make)
 

@@ -1,8 +1,8 @@
 """Directories that others quantised: GPTQ, AWQ, FP8, MXFP4, NF4 of bitsandbytes, compressed-tensors.
 
 Several tensors stand for one matrix: codes, scales, zeros.  Here they become one in a stored type that has the
-same numbers (docs/numerics.md, part 2): GPTQ and AWQ become Q4_0 or Q5_0, MXFP4 stays MXFP4 in another order,
-FP8 and NF4 have types of their own; compressed-tensors has kinds of these (compressed_tensors.py).
+same numbers (docs/numerics.md, part 2): GPTQ and AWQ become Q4_0, Q5_0 or Q8_0, MXFP4 stays MXFP4 in another
+order, FP8 and NF4 have types of their own; compressed-tensors has kinds of these (compressed_tensors.py).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from aleator.models.prequantised.matrix_parts import (
     grouped,
     halves,
     mxfp4,
+    of_integers,
     paired,
     scaled,
     two_sizes,
@@ -50,15 +51,16 @@ def _group_size(given: Fields, n_in: int) -> int:
 
 
 def _gptq(parts: Parts, given: Fields) -> Packed:
-    words = parts.tensor("qweight", ("I32",), (None, None))
-    n_in, n_out = 8 * words.shape[0], words.shape[1]
-    if n_out % 8:
-        raise parts.error("qweight", f"has {n_out} columns; they must be a multiple of 8")
+    words, bits = parts.tensor("qweight", ("I32",), (None, None)), given.integer("bits", 4, 8, 4)
+    each = 32 // bits
+    n_in, n_out = each * words.shape[0], words.shape[1]
+    if n_out % each:
+        raise parts.error("qweight", f"has {n_out} columns; they must be a multiple of {each}")
     size = _group_size(given, n_in)
     groups = -(-n_in // size)
     scales = parts.tensor("scales", FLOAT_TYPES, (groups, n_out))
-    stored = parts.tensor("qzeros", ("I32",), (groups, n_out // 8))
-    if "g_idx" in parts:
+    stored = parts.tensor("qzeros", ("I32",), (groups, n_out // each))
+    if "g_idx" in parts or (given.get("desc_act", False) and groups > 1):
         parts.tensor("g_idx", ("I32", "I64"), (n_in,))
     above = 0 if given.get("checkpoint_format", "gptq") == "gptq_v2" else 1
 
@@ -66,12 +68,12 @@ def _gptq(parts: Parts, given: Fields) -> Packed:
         group = np.arange(n_in) // size
         if "g_idx" in parts:
             group = parts.integers("g_idx", 0, groups - 1)
-        codes = array(words, "<u4")
-        zeros = apart(array(stored, "<u4").view(np.uint8)) + np.uint8(above)
-        return grouped(
+        codes, zeros = array(words, "<u4"), array(stored, "<u4").view(np.uint8)
+        return of_integers(
+            bits,
             lambda rows: np.ascontiguousarray(codes[:, rows].T).view(np.uint8),
             np.ascontiguousarray(scales.floats().T),
-            np.ascontiguousarray(zeros.T),
+            np.ascontiguousarray((apart(zeros) if bits == 4 else zeros).T) + np.int16(above),
             group,
         )
 
@@ -245,7 +247,11 @@ METHODS = {
 """``quant_method`` of a config.json's ``quantization_config``."""
 _ALIKE = {"fbgemm_fp8": "fp8"}
 _ONLY: Mapping[str, Mapping[str, tuple[object, ...]]] = {
-    "gptq": {"bits": (4,), "checkpoint_format": ("gptq", "gptq_v2"), "is_marlin_format": (False,)},
+    "gptq": {
+        "bits": (4, 8),
+        "checkpoint_format": ("gptq", "gptq_v2"),
+        "is_marlin_format": (False,),
+    },
     "awq": {"bits": (4,), "version": ("gemm", "GEMM")},
     "fp8": {"fmt": ("e4m3",)},
     "bitsandbytes": {"load_in_8bit": (False,), "bnb_4bit_quant_type": ("nf4",)},

@@ -190,6 +190,16 @@ def of_bytes(steps: Callable[[slice], Steps], scales: Floats, group: Int64s) -> 
     return frozen("Q8_0", (n_out, n_in), blocks, order)
 
 
+def of_integers(
+    bits: int, codes: Callable[[slice], Bytes], scales: Floats, zeros: NDArray[Any], group: Int64s
+) -> StoredTensor:
+    """The matrix scale * (code - zero) of 4 bits, in pairs, or 8; see :func:`grouped`."""
+    if bits == 4:
+        return grouped(codes, scales, zeros.astype(np.uint8), group)
+    less = zeros.astype(np.int16)
+    return of_bytes(lambda rows: codes(rows) - less[rows][:, group], scales, group)
+
+
 def _some_rows(n_out: int, n_in: int) -> list[slice]:
     """All rows of a matrix, some at a time: multiples of eight."""
     step = max(_AT_ONCE // n_in // 8, 1) * 8
