@@ -88,6 +88,34 @@ DENSE: dict[str, Dense] = {
         "command-r", norms=("attn_norm",), tied=True, seed=45, meta={"logit_scale": 0.25}, **_LAYER_NORM,
     ),
     "gpt2": Dense("gpt2", fused=("qkv",), learned=True, context=128, seed=46, **_GPT),
+    "starcoder": Dense(
+        "starcoder", fused=("qkv",), learned=True, context=128, seed=301, **_GPT | {"n_kv_heads": 1},
+    ),
+    "chatglm": Dense("chatglm", fused=("qkv", "gate"), bias=("qkv",), rope=8, seed=302),
+    "gptneox": Dense(
+        "gptneox", fused=("qkv",), bias=_ALL, gated=False, rope=4, n_kv_heads=4, seed=303, **_LAYER_NORM,
+        meta={"use_parallel_residual": True},
+    ),
+    "gptneox-in-turn": Dense(
+        "gptneox", fused=("qkv",), bias=_ALL, gated=False, rope=8, n_kv_heads=4, seed=304, context=128,
+        **_LAYER_NORM, meta={"use_parallel_residual": False},
+    ),
+    "falcon": Dense(
+        "falcon", norms=("attn_norm",), fused=("qkv",), bias=("norm",), gated=False, n_kv_heads=1, seed=305,
+        context=128, **_LAYER_NORM,
+    ),
+    "falcon-two-norms": Dense(
+        "falcon", norms=("attn_norm", "attn_norm_2"), fused=("qkv",), bias=("norm",), gated=False, tied=True,
+        seed=306, **_LAYER_NORM,
+    ),
+    "phi2": Dense(
+        "phi2", norms=("attn_norm",), bias=_ALL, gated=False, rope=8, seed=307, output_bias=True,
+        **_LAYER_NORM,
+    ),
+    "olmo": Dense(
+        "olmo", norms=(), last_norm="", n_kv_heads=4, seed=308, meta={"attention.clamp_kqv": 1.5},
+        **_LAYER_NORM,
+    ),
     "starcoder2": Dense(
         "starcoder2", bias=_ALL, gated=False, tied=True, seed=47, **_LAYER_NORM,
     ),

@@ -50,6 +50,8 @@ class Dense(Shape):
         learned: whether positions have vectors.
         embedding_norm: whether embeddings are normalised.
         factors: whether there are longrope's tables.
+        last_norm: the last norm's name; "": it has no weights.
+        output_bias: whether the output matrix has a bias.
         divisors: whether there are divisors of the rotary frequencies, as for llama3's scaling.
         rope: dimensions that are rotated; 0: the field is left out.
         meta: further fields, without the architecture's prefix.
@@ -68,6 +70,8 @@ class Dense(Shape):
     learned: bool = False
     embedding_norm: bool = False
     factors: bool = False
+    last_norm: str = "output_norm"
+    output_bias: bool = False
     divisors: bool = False
     rope: int = 16
     meta: Mapping[str, Any] = field(default_factory=dict)
@@ -118,7 +122,10 @@ class Dense(Shape):
             yield from norm("token_embd_norm", e)
         if self.learned:
             yield "position_embd.weight", matrix(self.context, e, gain=4.0)
-        yield from norm("output_norm", e)
+        if self.last_norm:
+            yield from norm(self.last_norm, e)
+        if self.output_bias:
+            yield "output.bias", vector(self.n_vocab, around=0.0)
         if not self.tied:
             yield "output.weight", matrix(self.n_vocab, e, gain=2.0)
         if self.factors:

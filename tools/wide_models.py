@@ -98,7 +98,8 @@ MODELS: dict[str, AnySpec] = {
             "smollm3", "granite", "phi3", "olmo2", "olmo2-windows", "seed_oss",
             "ernie4_5", "exaone4", "mistral3", "glm4", "hunyuan-dense", "command-r", "starcoder2",
             "gpt2", "bloom", "mpt", "gemma2", "gemma", "arcee", "nemotron", "jais2", "internlm2", "exaone",
-            "maincoder", "minicpm", "cohere2", "xverse", "orion", "stablelm",
+            "maincoder", "minicpm", "cohere2", "xverse", "orion", "stablelm", "starcoder", "chatglm", "gptneox",
+            "gptneox-in-turn", "falcon", "falcon-two-norms", "phi2", "olmo",
         )
     },
     **{

@@ -44,6 +44,9 @@ test_bloom = like_transformers(
     "BloomConfig", {}, {"n_head": 6, "hidden_size": 48, "tie_word_embeddings": False},
     sizes={"vocab_size": 96, "hidden_size": 32, "n_layer": 2, "n_head": 4}
 )
+test_chatglm = like_transformers(
+    "GlmConfig", {"head_dim": 8}, {"head_dim": 16, "partial_rotary_factor": 0.25, "attention_bias": False}
+)
 test_cohere2 = like_transformers(
     "Cohere2Config", {}, {"logit_scale": 0.5, "attention_bias": True},
     sizes=SMALL | {"num_hidden_layers": 4, "sliding_window": 6}
@@ -64,6 +67,12 @@ test_ernie4_5 = like_transformers(
 test_ernie4_5_moe = like_transformers(
     "Ernie4_5_MoeConfig", {}, {"moe_num_shared_experts": 0, "tie_word_embeddings": False},
     sizes=SMALL | {"moe_intermediate_size": 16, "num_hidden_layers": 3, "moe_num_experts": 6, "moe_k": 3}
+)
+test_falcon = like_transformers(
+    "FalconConfig", {}, {"multi_query": False, "tie_word_embeddings": False},
+    {"new_decoder_architecture": True, "num_kv_heads": 2, "bias": True},
+    {"new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1},
+    sizes={key: SMALL[key] for key in SMALL if key not in ("intermediate_size", "num_key_value_heads")}
 )
 test_falcon_h1 = like_transformers(
     "FalconH1Config", {}, {"mamba_rms_norm": True, "mamba_norm_before_gate": False, "key_multiplier": 1.0},
@@ -95,6 +104,10 @@ test_glm4moe = like_transformers(
         "num_hidden_layers": 3, "n_routed_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 24,
         "head_dim": 16,
     }
+)
+test_gptneox = like_transformers(
+    "GPTNeoXConfig", {}, {"use_parallel_residual": False, "rotary_pct": 1.0, "hidden_size": 64},
+    {"attention_bias": False}, sizes={**SMALL, "num_key_value_heads": 4, "rotary_pct": 0.5}
 )
 test_granite = like_transformers(
     "GraniteConfig", {},
@@ -170,6 +183,7 @@ test_mpt = like_transformers(
 test_nemotron = like_transformers(
     "NemotronConfig", {}, {"mlp_bias": True, "attention_bias": True}, sizes=SMALL | {"num_hidden_layers": 3}
 )
+test_olmo = like_transformers("OlmoConfig", {}, {"clip_qkv": 1.5, "tie_word_embeddings": True})
 test_olmo2 = like_transformers(
     "Olmo2Config", {}, {"num_key_value_heads": 4, "attention_bias": True}
 )
@@ -178,6 +192,9 @@ test_olmo3 = like_transformers(
 )
 test_olmoe = like_transformers(
     "OlmoeConfig", sizes=SMALL | {"num_hidden_layers": 3, "num_experts": 6, "num_experts_per_tok": 2}
+)
+test_phi2 = like_transformers(
+    "PhiConfig", {}, {"num_key_value_heads": 4, "partial_rotary_factor": 1.0}
 )
 test_phi3 = like_transformers(
     "Phi3Config", {}, {"num_key_value_heads": 4, "partial_rotary_factor": 0.5}, {"sliding_window": 12}
@@ -206,6 +223,10 @@ test_qwen3next = like_transformers(
 )
 test_seed_oss = like_transformers(
     "SeedOssConfig", {"head_dim": 16}, {"head_dim": 8, "attention_bias": False}
+)
+test_starcoder = like_transformers(
+    "GPTBigCodeConfig", {}, {"n_inner": 48, "scale_attn_weights": False, "tie_word_embeddings": False},
+    sizes={"vocab_size": 96, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
 )
 test_starcoder2 = like_transformers(
     "Starcoder2Config", {"sliding_window": None},

@@ -80,6 +80,11 @@ def encoders() -> dict[str, Any]:
         **few, "local_attention": 8, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3,
         "cls_token_id": 2, "sep_token_id": 3,
     }  # fmt: skip
+    ends = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
+    both = {
+        **few, **ends, "num_key_value_heads": 2, "head_dim": 8, "query_pre_attn_scalar": 8,
+        "sliding_window": 8, "sliding_window_pattern": 3, "use_bidirectional_attention": True,
+    }  # fmt: skip
     rope = {"rope_theta": 1000.0, "rope_type": "default"}
     return {
         "bert": lambda: made.BertModel(made.BertConfig(**few)),
@@ -94,6 +99,10 @@ def encoders() -> dict[str, Any]:
         "modern-bert-silu": lambda: made.ModernBertModel(
             made.ModernBertConfig(**modern, hidden_activation="silu")
         ),
+        "eurobert": lambda: made.EuroBertModel(
+            made.EuroBertConfig(**few, **ends, num_key_value_heads=2)
+        ),
+        "gemma-embedding": lambda: made.Gemma3TextModel(made.Gemma3TextConfig(**both)),
     }
 
 

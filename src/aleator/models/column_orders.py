@@ -39,7 +39,7 @@ def _with_one_input(architecture: Architecture, config: ModelConfig) -> Iterator
             groups += [["attn_qkv", "attn_q", "attn_k", "attn_v"], ["attn_output"]]
         if not config.has_experts(layer):
             groups += [["ffn_gate", "ffn_up"], ["ffn_down"]]
-        if architecture.parallel and len(groups) == 4:
+        if config.parallel and len(groups) == 4:
             groups = [groups[0] + groups[2], groups[1], groups[3]]
         for group in groups:
             yield [f"blk.{layer}.{name}.weight" for name in group]

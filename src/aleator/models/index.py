@@ -22,7 +22,9 @@ _NAMES = (
     "arcee",
     "granite",
     "minicpm",
+    "phi2",
     "phi3",
+    "olmo",
     "olmo2",
     "seed_oss",
     "nemotron",
@@ -32,16 +34,20 @@ _NAMES = (
     "exaone4",
     "exaone",
     "mistral3",
+    "chatglm",
     "glm4",
     "hunyuan-dense",
     "qwen2vl",
     "qwen3vl",
     "command-r",
+    "gptneox",
+    "falcon",
     "orion",
     "stablelm",
     "cohere2",
     "starcoder2",
     "gpt2",
+    "starcoder",
     "bloom",
     "mpt",
     "gemma2",
@@ -84,7 +90,17 @@ _NAMES = (
     "lfm2moe",
 )
 """Names in files; the module in ``architectures`` has "_" for "-", its :class:`Architecture` is in capitals."""
-_ENCODERS = ("bert", "nomic-bert", "jina-bert-v2", "jina-bert-v3", "modern-bert")
+_ENCODERS = (
+    "bert",
+    "nomic-bert",
+    "jina-bert-v2",
+    "jina-bert-v3",
+    "modern-bert",
+    "nomic-bert-moe",
+    "neo-bert",
+    "eurobert",
+    "gemma-embedding",
+)
 
 
 class _Architectures(Mapping[str, Architecture]):
