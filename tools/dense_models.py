@@ -116,6 +116,36 @@ DENSE: dict[str, Dense] = {
         "olmo", norms=(), last_norm="", n_kv_heads=4, seed=308, meta={"attention.clamp_kqv": 1.5},
         **_LAYER_NORM,
     ),
+    "qwen": Dense("qwen", fused=("qkv",), bias=("qkv",), n_kv_heads=4, seed=309, halves=True),
+    "refact": Dense("refact", n_kv_heads=1, rope=0, seed=310),
+    "codeshell": Dense("codeshell", bias=_ALL, gated=False, seed=311, **_LAYER_NORM),
+    "jais": Dense(
+        "jais", fused=("qkv",), bias=(*_ALL, "gate"), rope=0, n_kv_heads=4, seed=312,
+        meta={"attention.max_alibi_bias": 8.0}, **_LAYER_NORM,
+    ),
+    "plamo": Dense("plamo", norms=("attn_norm",), n_kv_heads=4, seed=313),
+    "pangu-embedded": Dense("pangu-embedded", bias=("q", "k", "v", "output"), tied=True, seed=314),
+    "dbrx": Dense(
+        "dbrx", norms=("attn_norm", "attn_output_norm"), fused=("qkv",), seed=315, n_ff=48,
+        experts=MixtureShape(6, 48, n_shared=0), meta={"expert_used_count": 2, "attention.clamp_kqv": 1.5},
+        **_LAYER_NORM,
+    ),
+    "granite_swa": Dense(
+        "granite_swa", n_layers=4, tied=True, sinks=True, seed=316,
+        meta={
+            "attention.scale": 0.1, "embedding_scale": 1.5, "residual_scale": 0.4, "logit_scale": 3.0,
+            "attention.sliding_window": 6, "attention.sliding_window_pattern": [False, True, True, True],
+            "attention.rope_pattern": [True, True, False, True],
+        },
+    ),
+    "afmoe": Dense(
+        "afmoe", n_layers=4, norms=_GEMMA, head_norm="head", gate=True, gain=1.0, seed=317,
+        experts=MixtureShape(6, 24, dense=1, choice_bias=True),
+        meta={
+            "expert_used_count": 3, "expert_weights_norm": True, "expert_weights_scale": 1.5,
+            "attention.sliding_window": 6,
+        },
+    ),
     "starcoder2": Dense(
         "starcoder2", bias=_ALL, gated=False, tied=True, seed=47, **_LAYER_NORM,
     ),

@@ -47,9 +47,12 @@ class Dense(Shape):
         bias: tensors with a bias, by what their names end with; "norm" for norms.
         fused: "qkv" and "gate" for fused tensors.
         gated: whether feed-forward has a gate.
+        gate: whether attention's outputs have a gate in a tensor of its own.
+        sinks: whether heads have scores without a value.
         learned: whether positions have vectors.
         embedding_norm: whether embeddings are normalised.
         factors: whether there are longrope's tables.
+        halves: whether the file says twice the width of feed-forward parts.
         last_norm: the last norm's name; "": it has no weights.
         output_bias: whether the output matrix has a bias.
         divisors: whether there are divisors of the rotary frequencies, as for llama3's scaling.
@@ -67,9 +70,12 @@ class Dense(Shape):
     bias: tuple[str, ...] = ()
     fused: tuple[str, ...] = ()
     gated: bool = True
+    gate: bool = False
+    sinks: bool = False
     learned: bool = False
     embedding_norm: bool = False
     factors: bool = False
+    halves: bool = False
     last_norm: str = "output_norm"
     output_bias: bool = False
     divisors: bool = False
@@ -169,6 +175,10 @@ class Dense(Shape):
                 shapes = {"head": (dim,), "each": (heads, dim), "all": (heads * dim,)}
                 if self.head_norm:
                     yield from norm(at + name, *shapes[self.head_norm])
+            if self.gate:
+                yield from linear(at + "attn_gate", q, e, 1.5)
+            if self.sinks:
+                yield at + "attn_sinks.weight", vector(self.n_heads)
             yield from linear(at + "attn_output", e, q)
             mixed = self.experts
             if mixed is not None and layer >= mixed.dense and (layer + 1) % mixed.step == 0:
@@ -187,7 +197,7 @@ class Dense(Shape):
         w.add_block_count(self.n_layers)
         w.add_vocab_size(self.n_vocab)
         own = self.gemma4
-        w.add_feed_forward_length(self.n_ff if own is None else list(own.n_ff))
+        w.add_feed_forward_length(self.n_ff * (1 + self.halves) if own is None else list(own.n_ff))
         w.add_head_count(self.n_heads)
         w.add_head_count_kv(self.n_kv_heads if own is None else list(own.n_kv))
         if own is not None:

@@ -101,6 +101,10 @@ ENCODERS: dict[str, Encoder] = {
     "eurobert": Encoder(
         "eurobert", meta={"pooling_type": 1}, layers=Dense("eurobert", tied=True, seed=212),
     ),
+    "llama-embed": Encoder(
+        "llama-embed", meta={"pooling_type": 1},
+        layers=Dense("llama-embed", n_layers=2, tied=True, divisors=True, seed=214),
+    ),
     "gemma-embedding": Encoder(
         "gemma-embedding",
         meta={"pooling_type": 1, "attention.sliding_window": 8, "rope.freq_base": 1e6},

@@ -36,6 +36,14 @@ LONGROPE = {
 }  # fmt: skip
 
 # fmt: off
+test_afmoe = like_transformers(
+    "AfmoeConfig", {"mup_enabled": True},
+    {"route_scale": 2.5, "tie_word_embeddings": True, "mup_enabled": True},
+    sizes=SMALL | {
+        "num_hidden_layers": 4, "num_experts": 6, "num_experts_per_tok": 3, "num_shared_experts": 1,
+        "moe_intermediate_size": 24, "head_dim": 16, "sliding_window": 8,
+    }
+)
 test_arcee = like_transformers(
     "ArceeConfig", {"mlp_bias": True}, {"head_dim": 16, "attention_bias": True},
     sizes=SMALL | {"num_hidden_layers": 3}
@@ -115,6 +123,11 @@ test_granite = like_transformers(
         "attention_multiplier": 0.2, "embedding_multiplier": 3.0, "residual_multiplier": 0.5,
         "logits_scaling": 2.0, "attention_bias": True, "mlp_bias": True,
     }
+)
+test_granite_swa = like_transformers(
+    "GraniteSWAConfig", {"layer_rope_theta": [0, 500.0, 500.0, 500.0]},
+    {"attention_multiplier": 0.2, "residual_multiplier": 0.5, "tie_word_embeddings": False},
+    sizes=SMALL | {"num_hidden_layers": 4, "sliding_window": 8, "logits_scaling": 2.0}
 )
 test_granitehybrid = like_transformers(
     "GraniteMoeHybridConfig", {}, {"num_local_experts": 0, "position_embedding_type": "rope"}, tolerance=1e-4,

@@ -21,6 +21,7 @@ from aleator.models.adapters import Adapter, Adapters
 from aleator.models.encoder import Encoder
 from aleator.models.native_decoder import inherited
 from aleator.text.special_tokens import Pair
+from tests.models.check_transformers import renamed
 
 transformers: Any = pytest.importorskip("transformers")
 torch: Any = pytest.importorskip("torch")
@@ -116,6 +117,15 @@ def test_hidden_states_are_those_of_transformers(name: str, tmp_path: Path) -> N
     (got,) = decoder.states([ids])
     wanted = states(model, ids).last_hidden_state[0].numpy()
     assert relative(got, wanted) < 2e-6
+
+
+def test_llama_embed_is_eurobert_under_another_name(tmp_path: Path) -> None:
+    model = encoders()["eurobert"]()
+    renamed(saved(model, tmp_path), lambda fields: fields.update(model_type="llama_bidirec"))
+    decoder = build_decoder(open_weights(tmp_path))
+    assert isinstance(decoder, Encoder)
+    (got,) = decoder.states([IDS])
+    assert relative(got, states(model, IDS).last_hidden_state[0].numpy()) < 2e-6
 
 
 @pytest.mark.parametrize("name", list(ENCODERS))

@@ -32,8 +32,8 @@ REMOVALS: dict[type, tuple[tuple[int, int], ...]] = {
 }
 TOLERANCES = {"qwen2vl": 2e-5} | dict.fromkeys(
     (
-        "bloom", "bloom-six-heads", "falcon", "falcon-two-norms", "gpt2", "gptneox", "gptneox-in-turn", "mpt",
-        "phi2", "starcoder", "starcoder2", "gemma2", "gemma2-wide-heads", "gemma3",
+        "bloom", "bloom-six-heads", "codeshell", "falcon", "falcon-two-norms", "gpt2", "gptneox",
+        "gptneox-in-turn", "mpt", "phi2", "starcoder", "starcoder2", "gemma2", "gemma2-wide-heads", "gemma3",
         "gemma3-pattern-2", "gemma3-full", "gemma3-softcap", "gemma3-full-softcap",
         *(name for name in SMALL if name.startswith("gemma4")),
     ), 1e-4,
@@ -44,9 +44,9 @@ GELU is rounded to float16 in both (models/layers/feed_forward.py), so a differe
 become one of float16's last bit.
 """
 UNTIL_A_SHIFT = (
-    "cohere2", "deepseek2-yarn", "exaone-moe", "gpt-oss", "llama-yarn", "llama4", "mellum", "minicpm3-longrope",
-    "olmo2-windows", "phi3-longrope", "phi3-longrope-short", "qwen2-tied-yarn", "qwen3-tied-yarn",
-    "qwen3moe-all", "smollm3", "starcoder",
+    "afmoe", "cohere2", "deepseek2-yarn", "exaone-moe", "gpt-oss", "llama-yarn", "llama4", "mellum",
+    "minicpm3-longrope", "olmo2-windows", "phi3-longrope", "phi3-longrope-short", "qwen2-tied-yarn",
+    "qwen3-tied-yarn", "qwen3moe-all", "smollm3", "starcoder",
 )  # fmt: skip
 """Models of whose script the last four rows are not compared.
 
@@ -227,9 +227,18 @@ def test_a_shift_is_refused(name: str, tmp_path: Path) -> None:
         Context(decoder, n_ctx=64, k_storage="raw", **F32)
 
 
-@pytest.mark.parametrize("fields", [{"model_type": "maincoder"}, PLM], ids=["maincoder", "plm"])
-def test_a_directory_gives_the_files_logits(fields: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("maincoder", {"model_type": "maincoder"}),
+        ("plm", PLM),
+        ("pangu-embedded", {"model_type": "PanguEmbedded"}),
+    ],
+)
+def test_a_directory_gives_the_files_logits(
+    name: str, fields: dict[str, Any], tmp_path: Path
+) -> None:
     pytest.importorskip("safetensors")
     from tests.models.check_directory import check_directory
 
-    check_directory(fields["model_type"], tmp_path, **fields)
+    check_directory(name, tmp_path, **fields)

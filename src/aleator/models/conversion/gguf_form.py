@@ -20,8 +20,8 @@ from aleator.models.files.fields import Fields, Value
 from aleator.models.gguf_config import POOLINGS
 
 DIVISORS = (
-    "llama", "granite", "granitemoe", "granitehybrid", "mistral3", "llama4", "exaone4", "falcon-h1", "gemma4",
-    "arcee", "exaone",
+    "arcee", "exaone", "exaone4", "falcon-h1", "gemma4", "granite", "granite_swa", "granitehybrid",
+    "granitemoe", "llama", "llama-embed", "llama4", "mistral3", "pangu-embedded",
 )  # fmt: skip
 """The architectures whose rotary frequencies llama.cpp divides by the numbers of a tensor (rope_freqs)."""
 _UNTIED = (
@@ -38,10 +38,10 @@ _AS_WIDE = (
 )  # fmt: skip
 """Those whose heads must together be as wide as the hidden state."""
 _BIASED_OUTPUT = (
-    "bert", "jina-bert-v2", "jina-bert-v3", "modern-bert", "nomic-bert",
-    "bloom", "ernie4_5", "ernie4_5-moe", "falcon-h1", "gpt-oss", "gpt2", "gptneox", "granite", "granitehybrid",
-    "granitemoe", "jais2", "llama", "minicpm", "mistral3", "mpt", "nemotron", "nemotron_h",
-    "nemotron_h_moe", "phi2", "starcoder", "starcoder2",
+    "bert", "bloom", "ernie4_5", "ernie4_5-moe", "falcon-h1", "gpt-oss", "gpt2", "gptneox", "granite",
+    "granite_swa", "granitehybrid", "granitemoe", "jais2", "jina-bert-v2", "jina-bert-v3", "llama", "minicpm",
+    "mistral3", "modern-bert", "mpt", "nemotron", "nemotron_h", "nemotron_h_moe", "nomic-bert",
+    "pangu-embedded", "phi2", "starcoder", "starcoder2",
 )  # fmt: skip
 """Those that may have biases behind attention; all but Ernie's may have them in feed-forward parts."""
 _SCORES = {"softmax": 1, "sigmoid": 2, "chosen softmax": 3, "chosen sigmoid": 2}
