@@ -146,6 +146,26 @@ DENSE: dict[str, Dense] = {
             "attention.sliding_window": 6,
         },
     ),
+    "openelm": Dense(
+        "openelm", fused=("qkv",), head_norm="head", tied=True, seed=318, context=128,
+    ),
+    "plamo3": Dense(
+        "plamo3", n_layers=3, norms=("attn_norm", "ffn_norm"), bare_norms=_POST, head_norm="head", rope=16,
+        fused=("qkv", "gate"), tied=True, seed=319,
+        meta={
+            "attention.sliding_window": 6, "attention.sliding_window_pattern": 3, "rope.freq_base": 1e5,
+        },
+    ),
+    "baichuan": Dense("baichuan", n_kv_heads=4, seed=320, context=128),
+    "baichuan-rotated": Dense(
+        "baichuan", n_layers=32, n_embd=32, n_heads=2, n_kv_heads=2, n_ff=48, seed=321, context=128, gain=8.0,
+    ),
+    "baichuan-alibi": Dense(
+        "baichuan", n_layers=40, n_embd=32, n_heads=2, n_kv_heads=2, n_ff=48, seed=322, context=128, gain=8.0,
+    ),
+    "stablelm-parallel": Dense(
+        "stablelm", norms=("attn_norm",), bias=("norm",), rope=8, seed=323, context=128, **_LAYER_NORM,
+    ),
     "starcoder2": Dense(
         "starcoder2", bias=_ALL, gated=False, tied=True, seed=47, **_LAYER_NORM,
     ),

@@ -43,6 +43,7 @@ class Dense(Shape):
 
     Attributes:
         norms: a layer's norms, by GGUF's names.
+        bare_norms: further ones, whose names have no ".weight".
         head_norm: shape of the weights of queries' and keys' norms: "", "head", "each" or "all".
         bias: tensors with a bias, by what their names end with; "norm" for norms.
         fused: "qkv" and "gate" for fused tensors.
@@ -66,6 +67,7 @@ class Dense(Shape):
 
     n_layers: int = 2
     norms: tuple[str, ...] = ("attn_norm", "ffn_norm")
+    bare_norms: tuple[str, ...] = ()
     head_norm: str = ""
     bias: tuple[str, ...] = ()
     fused: tuple[str, ...] = ()
@@ -147,6 +149,8 @@ class Dense(Shape):
             at = f"blk.{layer}."
             for name in self.norms:
                 yield from norm(at + name, e)
+            for name in self.bare_norms:
+                yield at + name, vector(e)
             if self.latent is not None:
                 shape = self.latent
                 heads, plain = self.n_heads, shape.head - self.rope

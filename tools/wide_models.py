@@ -100,7 +100,7 @@ MODELS: dict[str, AnySpec] = {
             "gemma", "arcee", "nemotron", "jais2", "internlm2", "exaone", "maincoder", "minicpm", "cohere2",
             "xverse", "orion", "stablelm", "starcoder", "chatglm", "gptneox", "gptneox-in-turn", "falcon",
             "falcon-two-norms", "phi2", "olmo", "qwen", "refact", "codeshell", "jais", "plamo",
-            "pangu-embedded", "granite_swa",
+            "pangu-embedded", "granite_swa", "openelm", "baichuan", "plamo3", "stablelm-parallel",
         )
     },
     **{

@@ -38,6 +38,7 @@ LONGROPE = {
 # fmt: off
 test_afmoe = like_transformers(
     "AfmoeConfig", {"mup_enabled": True},
+    
     {"route_scale": 2.5, "tie_word_embeddings": True, "mup_enabled": True},
     sizes=SMALL | {
         "num_hidden_layers": 4, "num_experts": 6, "num_experts_per_tok": 3, "num_shared_experts": 1,
