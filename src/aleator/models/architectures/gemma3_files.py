@@ -8,7 +8,7 @@ from typing import Any
 
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import HEAD_NORMS, NORMS_AROUND, TRANSFORMER, Architecture
-from aleator.models.config import ModelConfig, RopeConfig, WindowConfig, unsupported
+from aleator.models.config import ModelConfig, RopeConfig, WindowConfig, refuse, unsupported
 from aleator.models.conversions import text_part
 from aleator.models.files.fields import MAX_LENGTH, Fields
 from aleator.models.files.gguf import GGUFFile
@@ -29,8 +29,9 @@ LAYER = TRANSFORMER | HEAD_NORMS | NORMS_AROUND
 
 
 def is_encoder(fields: Fields) -> bool:
-    """Whether a config.json is of a model whose tokens see later ones too."""
-    return text_part(fields, "gemma3_text").get("use_bidirectional_attention", False)
+    """Whether a config.json is of a text model whose tokens see later ones too."""
+    text = fields.get("model_type") == "gemma3_text"
+    return text and fields.get("use_bidirectional_attention", False)
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
@@ -67,6 +68,8 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     )
     if fields.get("attn_logit_softcapping") is not None:
         raise unsupported(fields.path, "a cap on attention scores (attn_logit_softcapping)")
+    if architecture.causal:
+        refuse(fields, "attention to later tokens", "use_bidirectional_attention")
     layers = json_config.listed_windows(fields, config.n_layers)
     if layers is None:
         every = fields.layers("sliding_window_pattern", PATTERN)
