@@ -281,7 +281,7 @@ def _of_directory(path: Path) -> Weights:
         return directory.made(name, found[name]).in_order()
 
     later = {name: partial(further, name) for name in found if name not in made}
-    return Weights(path, *of, shared_orders(made, *of), further=later)
+    return Weights(path, *of, shared_orders(made, directory.config), further=later)
 
 
 def layer_of(name: str) -> int:
