@@ -88,6 +88,84 @@ DENSE: dict[str, Dense] = {
         "command-r", norms=("attn_norm",), tied=True, seed=45, meta={"logit_scale": 0.25}, **_LAYER_NORM,
     ),
     "gpt2": Dense("gpt2", fused=("qkv",), learned=True, context=128, seed=46, **_GPT),
+    "starcoder": Dense(
+        "starcoder", fused=("qkv",), learned=True, context=128, seed=301, **_GPT | {"n_kv_heads": 1},
+    ),
+    "chatglm": Dense("chatglm", fused=("qkv", "gate"), bias=("qkv",), rope=8, seed=302),
+    "gptneox": Dense(
+        "gptneox", fused=("qkv",), bias=_ALL, gated=False, rope=4, n_kv_heads=4, seed=303, **_LAYER_NORM,
+        meta={"use_parallel_residual": True},
+    ),
+    "gptneox-in-turn": Dense(
+        "gptneox", fused=("qkv",), bias=_ALL, gated=False, rope=8, n_kv_heads=4, seed=304, context=128,
+        **_LAYER_NORM, meta={"use_parallel_residual": False},
+    ),
+    "falcon": Dense(
+        "falcon", norms=("attn_norm",), fused=("qkv",), bias=("norm",), gated=False, n_kv_heads=1, seed=305,
+        context=128, **_LAYER_NORM,
+    ),
+    "falcon-two-norms": Dense(
+        "falcon", norms=("attn_norm", "attn_norm_2"), fused=("qkv",), bias=("norm",), gated=False, tied=True,
+        seed=306, **_LAYER_NORM,
+    ),
+    "phi2": Dense(
+        "phi2", norms=("attn_norm",), bias=_ALL, gated=False, rope=8, seed=307, output_bias=True,
+        **_LAYER_NORM,
+    ),
+    "olmo": Dense(
+        "olmo", norms=(), last_norm="", n_kv_heads=4, seed=308, meta={"attention.clamp_kqv": 1.5},
+        **_LAYER_NORM,
+    ),
+    "qwen": Dense("qwen", fused=("qkv",), bias=("qkv",), n_kv_heads=4, seed=309, halves=True),
+    "refact": Dense("refact", n_kv_heads=1, rope=0, seed=310),
+    "codeshell": Dense("codeshell", bias=_ALL, gated=False, seed=311, **_LAYER_NORM),
+    "jais": Dense(
+        "jais", fused=("qkv",), bias=(*_ALL, "gate"), rope=0, n_kv_heads=4, seed=312,
+        meta={"attention.max_alibi_bias": 8.0}, **_LAYER_NORM,
+    ),
+    "plamo": Dense("plamo", norms=("attn_norm",), n_kv_heads=4, seed=313),
+    "pangu-embedded": Dense("pangu-embedded", bias=("q", "k", "v", "output"), tied=True, seed=314),
+    "dbrx": Dense(
+        "dbrx", norms=("attn_norm", "attn_output_norm"), fused=("qkv",), seed=315, n_ff=48,
+        experts=MixtureShape(6, 48, n_shared=0), meta={"expert_used_count": 2, "attention.clamp_kqv": 1.5},
+        **_LAYER_NORM,
+    ),
+    "granite_swa": Dense(
+        "granite_swa", n_layers=4, tied=True, sinks=True, seed=316,
+        meta={
+            "attention.scale": 0.1, "embedding_scale": 1.5, "residual_scale": 0.4, "logit_scale": 3.0,
+            "attention.sliding_window": 6, "attention.sliding_window_pattern": [False, True, True, True],
+            "attention.rope_pattern": [True, True, False, True],
+        },
+    ),
+    "afmoe": Dense(
+        "afmoe", n_layers=4, norms=_GEMMA, head_norm="head", gate=True, gain=1.0, seed=317,
+        experts=MixtureShape(6, 24, dense=1, choice_bias=True),
+        meta={
+            "expert_used_count": 3, "expert_weights_norm": True, "expert_weights_scale": 1.5,
+            "attention.sliding_window": 6,
+        },
+    ),
+    "openelm": Dense(
+        "openelm", fused=("qkv",), head_norm="head", tied=True, seed=318, context=128,
+    ),
+    "plamo3": Dense(
+        "plamo3", n_layers=3, norms=("attn_norm", "ffn_norm"), bare_norms=_POST, head_norm="head", rope=16,
+        fused=("qkv", "gate"), tied=True, seed=319,
+        meta={
+            "attention.sliding_window": 6, "attention.sliding_window_pattern": 3, "rope.freq_base": 1e5,
+        },
+    ),
+    "baichuan": Dense("baichuan", n_kv_heads=4, seed=320, context=128),
+    "baichuan-rotated": Dense(
+        "baichuan", n_layers=32, n_embd=32, n_heads=2, n_kv_heads=2, n_ff=48, seed=321, context=128, gain=8.0,
+    ),
+    "baichuan-alibi": Dense(
+        "baichuan", n_layers=40, n_embd=32, n_heads=2, n_kv_heads=2, n_ff=48, seed=322, context=128, gain=8.0,
+    ),
+    "stablelm-parallel": Dense(
+        "stablelm", norms=("attn_norm",), bias=("norm",), rope=8, seed=323, context=128, **_LAYER_NORM,
+    ),
     "starcoder2": Dense(
         "starcoder2", bias=_ALL, gated=False, tied=True, seed=47, **_LAYER_NORM,
     ),

@@ -43,13 +43,19 @@ class Dense(Shape):
 
     Attributes:
         norms: a layer's norms, by GGUF's names.
+        bare_norms: further ones, whose names have no ".weight".
         head_norm: shape of the weights of queries' and keys' norms: "", "head", "each" or "all".
         bias: tensors with a bias, by what their names end with; "norm" for norms.
         fused: "qkv" and "gate" for fused tensors.
         gated: whether feed-forward has a gate.
+        gate: whether attention's outputs have a gate in a tensor of its own.
+        sinks: whether heads have scores without a value.
         learned: whether positions have vectors.
         embedding_norm: whether embeddings are normalised.
         factors: whether there are longrope's tables.
+        halves: whether the file says twice the width of feed-forward parts.
+        last_norm: the last norm's name; "": it has no weights.
+        output_bias: whether the output matrix has a bias.
         divisors: whether there are divisors of the rotary frequencies, as for llama3's scaling.
         rope: dimensions that are rotated; 0: the field is left out.
         meta: further fields, without the architecture's prefix.
@@ -61,13 +67,19 @@ class Dense(Shape):
 
     n_layers: int = 2
     norms: tuple[str, ...] = ("attn_norm", "ffn_norm")
+    bare_norms: tuple[str, ...] = ()
     head_norm: str = ""
     bias: tuple[str, ...] = ()
     fused: tuple[str, ...] = ()
     gated: bool = True
+    gate: bool = False
+    sinks: bool = False
     learned: bool = False
     embedding_norm: bool = False
     factors: bool = False
+    halves: bool = False
+    last_norm: str = "output_norm"
+    output_bias: bool = False
     divisors: bool = False
     rope: int = 16
     meta: Mapping[str, Any] = field(default_factory=dict)
@@ -118,7 +130,10 @@ class Dense(Shape):
             yield from norm("token_embd_norm", e)
         if self.learned:
             yield "position_embd.weight", matrix(self.context, e, gain=4.0)
-        yield from norm("output_norm", e)
+        if self.last_norm:
+            yield from norm(self.last_norm, e)
+        if self.output_bias:
+            yield "output.bias", vector(self.n_vocab, around=0.0)
         if not self.tied:
             yield "output.weight", matrix(self.n_vocab, e, gain=2.0)
         if self.factors:
@@ -134,6 +149,8 @@ class Dense(Shape):
             at = f"blk.{layer}."
             for name in self.norms:
                 yield from norm(at + name, e)
+            for name in self.bare_norms:
+                yield at + name, vector(e)
             if self.latent is not None:
                 shape = self.latent
                 heads, plain = self.n_heads, shape.head - self.rope
@@ -162,6 +179,10 @@ class Dense(Shape):
                 shapes = {"head": (dim,), "each": (heads, dim), "all": (heads * dim,)}
                 if self.head_norm:
                     yield from norm(at + name, *shapes[self.head_norm])
+            if self.gate:
+                yield from linear(at + "attn_gate", q, e, 1.5)
+            if self.sinks:
+                yield at + "attn_sinks.weight", vector(self.n_heads)
             yield from linear(at + "attn_output", e, q)
             mixed = self.experts
             if mixed is not None and layer >= mixed.dense and (layer + 1) % mixed.step == 0:
@@ -180,7 +201,7 @@ class Dense(Shape):
         w.add_block_count(self.n_layers)
         w.add_vocab_size(self.n_vocab)
         own = self.gemma4
-        w.add_feed_forward_length(self.n_ff if own is None else list(own.n_ff))
+        w.add_feed_forward_length(self.n_ff * (1 + self.halves) if own is None else list(own.n_ff))
         w.add_head_count(self.n_heads)
         w.add_head_count_kv(self.n_kv_heads if own is None else list(own.n_kv))
         if own is not None:

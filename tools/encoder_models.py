@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import gguf
 import numpy as np
+from dense_shapes import Dense
 from model_file import Array, Draws, add_fields, add_tensors, write_file
 
 WORDS = [
@@ -31,6 +32,8 @@ class Encoder:
         types: kinds of segments; 0: segments have no vectors.
         learned: positions have vectors.
         norms: queries and keys are normalised.
+        layers: the layers, if they are as a decoder's; then the rest is the vocabulary and ``meta``.
+        experts: experts in every second layer.
         head: the classification head: "": none; "output": a row; "dense": a layer before; "norm": and a norm.
         vocabulary: "bert" or "t5".
         meta: further fields, without the architecture's prefix.
@@ -50,6 +53,8 @@ class Encoder:
     types: int = 2
     learned: bool = False
     norms: bool = False
+    layers: Dense | None = None
+    experts: int = 0
     head: str = ""
     vocabulary: str = "bert"
     meta: Mapping[str, Any] = field(default_factory=dict)
@@ -80,6 +85,34 @@ ENCODERS: dict[str, Encoder] = {
             "rope.freq_base_swa": 10000.0,
         },
     ),
+    "nomic-bert-moe": Encoder(
+        "nomic-bert-moe", seed=210, vocabulary="t5", types=1, experts=4,
+        meta={
+            "pooling_type": 1, "moe_every_n_layers": 2, "expert_count": 4, "expert_used_count": 2,
+            "rope.freq_base": 10000.0,
+        },
+    ),
+    "neo-bert": Encoder(
+        "neo-bert", meta={"pooling_type": 2},
+        layers=Dense(
+            "neo-bert", fused=("qkv", "gate"), n_kv_heads=4, tied=True, last_norm="enc.output_norm", seed=211,
+        ),
+    ),
+    "eurobert": Encoder(
+        "eurobert", meta={"pooling_type": 1}, layers=Dense("eurobert", tied=True, seed=212),
+    ),
+    "llama-embed": Encoder(
+        "llama-embed", meta={"pooling_type": 1},
+        layers=Dense("llama-embed", n_layers=2, tied=True, divisors=True, seed=214),
+    ),
+    "gemma-embedding": Encoder(
+        "gemma-embedding",
+        meta={"pooling_type": 1, "attention.sliding_window": 8, "rope.freq_base": 1e6},
+        layers=Dense(
+            "gemma-embedding", n_layers=7, tied=True, head_norm="head", gain=2.0, seed=213,
+            norms=("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"),
+        ),
+    ),
 }  # fmt: skip
 
 
@@ -103,20 +136,21 @@ def vocabulary(kind: str) -> tuple[list[str], list[int], list[float]]:
 
 
 def write_metadata(w: gguf.GGUFWriter, spec: Encoder) -> None:
-    add_fields(
-        w,
-        spec.arch,
-        {
+    if spec.layers is not None:
+        sized(spec.layers, spec).write_metadata(w)
+    given = (
+        {}
+        if spec.layers is not None
+        else {
             "context_length": spec.context,
             "embedding_length": spec.n_embd,
             "feed_forward_length": spec.n_ff,
             "block_count": spec.n_layers,
             "attention.head_count": spec.n_heads,
             "attention.layer_norm_epsilon": 1e-5,
-            "attention.causal": False,
-            **spec.meta,
-        },
+        }
     )
+    add_fields(w, spec.arch, {**given, "attention.causal": False, **spec.meta})
     tokens, kinds, scores = vocabulary(spec.vocabulary)
     w.add_tokenizer_model(spec.vocabulary)
     w.add_tokenizer_pre("default")
@@ -137,8 +171,16 @@ def write_metadata(w: gguf.GGUFWriter, spec: Encoder) -> None:
         getattr(w, f"add_{name}_token_id")(token)
 
 
+def sized(layers: Dense, spec: Encoder) -> Dense:
+    """A decoder's layers with as many tokens as the vocabulary."""
+    return replace(layers, n_vocab=len(vocabulary(spec.vocabulary)[0]))
+
+
 def each_tensor(spec: Encoder) -> Iterator[tuple[str, Array]]:
     """Names and numbers of all tensors."""
+    if spec.layers is not None:
+        yield from sized(spec.layers, spec).each_tensor()
+        return
     draw, e, ff = Draws(spec.seed), spec.n_embd, spec.n_ff
 
     def matrix(
@@ -176,6 +218,13 @@ def each_tensor(spec: Encoder) -> Iterator[tuple[str, Array]]:
         yield from norm(f"{at}ffn_norm" if spec.pre else f"{at}attn_output_norm")
         if spec.gate == "apart":
             yield from matrix(f"{at}ffn_gate", ff, e, bias=False)
+        if spec.experts and layer % 2:
+            yield f"{at}ffn_gate_inp.weight", draw.matrix(spec.experts, e, gain=2.0)
+            for name, *shape in (("up", ff, e), ("down", e, ff)):
+                stacked = [draw.matrix(*shape) for _ in range(spec.experts)]
+                yield f"{at}ffn_{name}_exps.weight", np.stack(stacked)
+            yield from norm(f"{at}layer_output_norm")
+            continue
         yield from matrix(
             f"{at}ffn_up", 2 * ff if spec.gate == "fused" else ff, e, spec.bias and not spec.gate
         )

@@ -95,17 +95,19 @@ MODELS: dict[str, AnySpec] = {
     **{
         name: _dense(name)
         for name in (
-            "smollm3", "granite", "phi3", "olmo2", "olmo2-windows", "seed_oss",
-            "ernie4_5", "exaone4", "mistral3", "glm4", "hunyuan-dense", "command-r", "starcoder2",
-            "gpt2", "bloom", "mpt", "gemma2", "gemma", "arcee", "nemotron", "jais2", "internlm2", "exaone",
-            "maincoder", "minicpm", "cohere2", "xverse", "orion", "stablelm",
+            "smollm3", "granite", "phi3", "olmo2", "olmo2-windows", "seed_oss", "ernie4_5", "exaone4",
+            "mistral3", "glm4", "hunyuan-dense", "command-r", "starcoder2", "gpt2", "bloom", "mpt", "gemma2",
+            "gemma", "arcee", "nemotron", "jais2", "internlm2", "exaone", "maincoder", "minicpm", "cohere2",
+            "xverse", "orion", "stablelm", "starcoder", "chatglm", "gptneox", "gptneox-in-turn", "falcon",
+            "falcon-two-norms", "phi2", "olmo", "qwen", "refact", "codeshell", "jais", "plamo",
+            "pangu-embedded", "granite_swa", "openelm", "baichuan", "plamo3", "stablelm-parallel",
         )
     },
     **{
         name: _mixed(name)
         for name in (
             "olmoe", "minimax-m2", "glm4moe", "dots1", "deepseek", "bailingmoe", "bailingmoe2", "exaone-moe",
-            "mellum",
+            "mellum", "dbrx", "afmoe",
         )
     },
     "qwen3vl": _dense("qwen3vl", meta={"rope.dimension_sections": [12, 12, 8, 0]}),

@@ -118,15 +118,19 @@ void DecoderStep::project(int thread, const DecoderLayer& l, const MicroBatch& b
     return latent_.project(thread, products_, *l.latent, l.attention_norm, q_.data(), k_.data(),
                            v_.data());
   const HeadLayer* beside = this->beside(l);
-  const Forms forms = shape_.parallel ? forms_of({&l.q, &l.k, &l.v, &l.gate, &l.up})
-                      : beside        ? forms_of({&l.q, &l.k, &l.v, &beside->in})
-                                      : forms_of({&l.q, &l.k, &l.v});
+  const bool shared = shape_.parallel && !l.ffn_norm;  // the input of both parts
+  const Forms forms = shared   ? forms_of({&l.q, &l.k, &l.v, &l.gate, &l.up})
+                      : beside ? forms_of({&l.q, &l.k, &l.v, &beside->in})
+                               : forms_of({&l.q, &l.k, &l.v});
   const Input x = l.wide ? products_.input(thread, batch.embeddings + shape_.n_embd(), batch.stride,
                                            l.q.in, forms)
                          : products_.normed(thread, l.attention_norm, forms);
   const Weights none, &q = batch.keys_only ? none : l.q;
   products_.run(thread, x, {{&q, q_.data()}, {&l.k, k_.data()}, {&l.v, v_.data()}});
-  if (shape_.parallel) gate(thread, l, x, batch.tokens);
+  if (shape_.parallel)
+    gate(thread, l,
+         shared ? x : products_.normed(thread, l.ffn_norm, forms_of({&l.gate, &l.up})),
+         batch.tokens);
   if (beside) recurrent_.project(thread, products_, *beside, batch.runs, x);
   if (shape_.head_norm == HeadNorm::all && l.q_norm) normalise_heads(thread, l, batch.tokens);
 }
@@ -266,11 +270,13 @@ void DecoderStep::scale(int thread, float by, int64_t tokens) {
   });
 }
 
-// A token's running sum += what the experts give, or += its norm.
+// A token's running sum += what the experts give, or += its norm, or is normalised then.
 void DecoderStep::take(int64_t token, const float* norm) {
   float *y = experts_.out(token), *x = products_.x(token);
-  products_.norm(y, norm, shape_.n_embd(), y);
-  for (int64_t i = 0; i < shape_.n_embd(); i++) x[i] += shape_.residual_scale * y[i];
+  const int64_t e = shape_.n_embd();
+  if (!shape_.norm_sums) products_.norm(y, norm, e, y);
+  for (int64_t i = 0; i < e; i++) x[i] += shape_.residual_scale * y[i];
+  if (shape_.norm_sums) products_.norm(x, norm, e, x);
 }
 
 // The running sum += the mixture, or += rms_norm of what it gives.

@@ -29,7 +29,8 @@ OTHER_MEANINGS = {
     "server": {"deepseek"},
     "text": {
         "bloom", "exaone", "mellum", "minimax-m2", "exaone4", "gemma4", "glm4", "llama4", "gpt2", "phi3",
-        "llama", "mpt", "qwen2", "command-r", "hunyuan-dense", "qwen35", "falcon-h1", "lfm2",
+        "llama", "mpt", "qwen2", "command-r", "hunyuan-dense", "qwen35", "falcon-h1", "lfm2", "codeshell",
+        "dbrx", "starcoder", "refact", "olmo", "falcon", "jais",
     },
 }  # fmt: skip
 

@@ -199,7 +199,7 @@ def test_every_kind_of_layer_has_the_order_of_its_input(
         if each.type == "Q8_0" and len(each.shape) == 2:
             rng = np.random.default_rng([each.shape[1], not alike and ".ffn_" in own])
             tensors[own] = replace(each, order=rng.permutation(each.shape[1]).astype(np.int32))
-    weights._tensors |= shared_orders(tensors, weights.architecture, weights.config)
+    weights._tensors |= shared_orders(tensors, weights.config)
     rows = logits(weights, IDS)
     context = Context(build_decoder(weights, form="torch"), n_ctx=64, type_k="f32", type_v="f32")
     expected = np.array(context.decode(Batch.one(IDS, logits=True)))
@@ -225,7 +225,7 @@ def test_fused_matrices_are_divided(tmp_path: Path) -> None:
     data = np.concatenate([each.data for each in parts.values()])
     rows = sum(each.shape[0] for each in parts.values())
     fused = {"blk.0.attn_qkv.weight": replace(parts[Q], shape=(rows, N_EMBD), data=data)}
-    shared = shared_orders(fused, weights.architecture, weights.config)
+    shared = shared_orders(fused, weights.config)
     made = separated(shared, weights.architecture, weights.config)
     for name, expected in parts.items():
         assert made[name].order is not None
@@ -237,15 +237,15 @@ def test_parts_beside_each_other_share_one_order(tmp_path: Path) -> None:
     scattered(tmp_path / "m")
     weights = open_weights(tmp_path / "m")
     tensors = {name: weights.stored(name) for name in weights.names()}
-    parallel = replace(weights.architecture, parallel=True)
-    made = shared_orders(tensors, parallel, weights.config)
+    parallel = replace(weights.config, parallel=True)
+    made = shared_orders(tensors, parallel)
     first = made[Q].order
     assert first is not None
     assert all(made[f"blk.0.{name}.weight"].order is first for name in ("attn_v", "ffn_up"))
     other = tensors["blk.0.ffn_up.weight"]
     assert other.order is not None
     tensors["blk.0.ffn_up.weight"] = replace(other, order=other.order[::-1].copy())
-    made = shared_orders(tensors, parallel, weights.config)
+    made = shared_orders(tensors, parallel)
     assert made[Q].type == made["blk.0.ffn_up.weight"].type == "F16"
     assert made["blk.1.attn_q.weight"].order is not None
 

@@ -213,7 +213,6 @@ def test_json_gemma3() -> None:
         ({"sliding_window": -3}, FileFormatError),
         ({"hidden_activation": "silu"}, UnsupportedModel),
         ({"attn_logit_softcapping": 50.0}, UnsupportedModel),
-        ({"use_bidirectional_attention": True}, UnsupportedModel),
     ],
 )
 def test_json_gemma3_is_checked(changes: dict[str, Any], error: type[Exception]) -> None:

@@ -46,6 +46,15 @@ LONGROPE = {
 }  # fmt: skip
 
 # fmt: off
+test_afmoe = like_transformers(
+    "AfmoeConfig", {"mup_enabled": True},
+    
+    {"route_scale": 2.5, "tie_word_embeddings": True, "mup_enabled": True},
+    sizes=SMALL | {
+        "num_hidden_layers": 4, "num_experts": 6, "num_experts_per_tok": 3, "num_shared_experts": 1,
+        "moe_intermediate_size": 24, "head_dim": 16, "sliding_window": 8,
+    }
+)
 test_arcee = like_transformers(
     "ArceeConfig", {"mlp_bias": True}, {"head_dim": 16, "attention_bias": True},
     sizes=SMALL | {"num_hidden_layers": 3}
@@ -53,6 +62,9 @@ test_arcee = like_transformers(
 test_bloom = like_transformers(
     "BloomConfig", {}, {"n_head": 6, "hidden_size": 48, "tie_word_embeddings": False},
     sizes={"vocab_size": 96, "hidden_size": 32, "n_layer": 2, "n_head": 4}
+)
+test_chatglm = like_transformers(
+    "GlmConfig", {"head_dim": 8}, {"head_dim": 16, "partial_rotary_factor": 0.25, "attention_bias": False}
 )
 test_cohere2 = like_transformers(
     "Cohere2Config", {}, {"logit_scale": 0.5, "attention_bias": True},
@@ -85,6 +97,12 @@ test_exaone_moe = like_transformers(
 test_falcon_mamba = like_transformers(
     "FalconMambaConfig", {}, {"expand": 16, "intermediate_size": 64, "mixer_rms_eps": 1e-2}, tolerance=2e-5,
     sizes=MAMBA
+)
+test_falcon = like_transformers(
+    "FalconConfig", {}, {"multi_query": False, "tie_word_embeddings": False},
+    {"new_decoder_architecture": True, "num_kv_heads": 2, "bias": True},
+    {"new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1},
+    sizes={key: SMALL[key] for key in SMALL if key not in ("intermediate_size", "num_key_value_heads")}
 )
 test_falcon_h1 = like_transformers(
     "FalconH1Config", {}, {"mamba_rms_norm": True, "mamba_norm_before_gate": False, "key_multiplier": 1.0},
@@ -125,12 +143,21 @@ test_glm4moe = like_transformers(
         "head_dim": 16,
     }
 )
+test_gptneox = like_transformers(
+    "GPTNeoXConfig", {}, {"use_parallel_residual": False, "rotary_pct": 1.0, "hidden_size": 64},
+    {"attention_bias": False}, sizes={**SMALL, "num_key_value_heads": 4, "rotary_pct": 0.5}
+)
 test_granite = like_transformers(
     "GraniteConfig", {},
     {
         "attention_multiplier": 0.2, "embedding_multiplier": 3.0, "residual_multiplier": 0.5,
         "logits_scaling": 2.0, "attention_bias": True, "mlp_bias": True,
     }
+)
+test_granite_swa = like_transformers(
+    "GraniteSWAConfig", {"layer_rope_theta": [0, 500.0, 500.0, 500.0]},
+    {"attention_multiplier": 0.2, "residual_multiplier": 0.5, "tie_word_embeddings": False},
+    sizes=SMALL | {"num_hidden_layers": 4, "sliding_window": 8, "logits_scaling": 2.0}
 )
 test_granitehybrid = like_transformers(
     "GraniteMoeHybridConfig", {}, {"num_local_experts": 0, "position_embedding_type": "rope"}, tolerance=1e-4,
@@ -238,6 +265,7 @@ test_nemotron_h_moe = like_transformers(
         "routed_scaling_factor": 2.5,
     }
 )
+test_olmo = like_transformers("OlmoConfig", {}, {"clip_qkv": 1.5, "tie_word_embeddings": True})
 test_olmo2 = like_transformers(
     "Olmo2Config", {}, {"num_key_value_heads": 4, "attention_bias": True}
 )
@@ -246,6 +274,9 @@ test_olmo3 = like_transformers(
 )
 test_olmoe = like_transformers(
     "OlmoeConfig", sizes=SMALL | {"num_hidden_layers": 3, "num_experts": 6, "num_experts_per_tok": 2}
+)
+test_phi2 = like_transformers(
+    "PhiConfig", {}, {"num_key_value_heads": 4, "partial_rotary_factor": 1.0}
 )
 test_phi3 = like_transformers(
     "Phi3Config", {}, {"num_key_value_heads": 4, "partial_rotary_factor": 0.5}, {"sliding_window": 12}
@@ -287,6 +318,10 @@ test_smollm3 = like_transformers(
 test_stablelm = like_transformers(
     "StableLmConfig", {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.25}},
     {"rope_parameters": {"rope_theta": 1e5, "partial_rotary_factor": 0.5}, "use_qkv_bias": True}, whole=True
+)
+test_starcoder = like_transformers(
+    "GPTBigCodeConfig", {}, {"n_inner": 48, "scale_attn_weights": False, "tie_word_embeddings": False},
+    sizes={"vocab_size": 96, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
 )
 test_starcoder2 = like_transformers(
     "Starcoder2Config", {"sliding_window": None},

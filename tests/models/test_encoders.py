@@ -21,6 +21,7 @@ from aleator.models.adapters import Adapter, Adapters
 from aleator.models.encoder import Encoder
 from aleator.models.native_decoder import inherited
 from aleator.text.special_tokens import Pair
+from tests.models.check_transformers import renamed
 
 transformers: Any = pytest.importorskip("transformers")
 torch: Any = pytest.importorskip("torch")
@@ -80,6 +81,11 @@ def encoders() -> dict[str, Any]:
         **few, "local_attention": 8, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3,
         "cls_token_id": 2, "sep_token_id": 3,
     }  # fmt: skip
+    ends = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
+    both = {
+        **few, **ends, "num_key_value_heads": 2, "head_dim": 8, "query_pre_attn_scalar": 8,
+        "sliding_window": 8, "sliding_window_pattern": 3, "use_bidirectional_attention": True,
+    }  # fmt: skip
     rope = {"rope_theta": 1000.0, "rope_type": "default"}
     return {
         "bert": lambda: made.BertModel(made.BertConfig(**few)),
@@ -94,6 +100,10 @@ def encoders() -> dict[str, Any]:
         "modern-bert-silu": lambda: made.ModernBertModel(
             made.ModernBertConfig(**modern, hidden_activation="silu")
         ),
+        "eurobert": lambda: made.EuroBertModel(
+            made.EuroBertConfig(**few, **ends, num_key_value_heads=2)
+        ),
+        "gemma-embedding": lambda: made.Gemma3TextModel(made.Gemma3TextConfig(**both)),
     }
 
 
@@ -107,6 +117,15 @@ def test_hidden_states_are_those_of_transformers(name: str, tmp_path: Path) -> N
     (got,) = decoder.states([ids])
     wanted = states(model, ids).last_hidden_state[0].numpy()
     assert relative(got, wanted) < 2e-6
+
+
+def test_llama_embed_is_eurobert_under_another_name(tmp_path: Path) -> None:
+    model = encoders()["eurobert"]()
+    renamed(saved(model, tmp_path), lambda fields: fields.update(model_type="llama_bidirec"))
+    decoder = build_decoder(open_weights(tmp_path))
+    assert isinstance(decoder, Encoder)
+    (got,) = decoder.states([IDS])
+    assert relative(got, states(model, IDS).last_hidden_state[0].numpy()) < 2e-6
 
 
 @pytest.mark.parametrize("name", list(ENCODERS))

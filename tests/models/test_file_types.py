@@ -129,8 +129,8 @@ def test_names() -> None:
 
 def test_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.gguf"
-    path.write_bytes(raw_gguf([entry("general.architecture", 8, string("falcon"))]))
-    with pytest.raises(UnsupportedModel, match="'falcon' is not supported"):
+    path.write_bytes(raw_gguf([entry("general.architecture", 8, string("grok"))]))
+    with pytest.raises(UnsupportedModel, match="'grok' is not supported"):
         Rules(GGUFFile(path), "Q8_0", False)
     path.write_bytes(raw_gguf([entry("general.architecture", 8, string("llama"))]))
     with pytest.raises(FileFormatError, match="block_count"):

@@ -32,7 +32,8 @@ REMOVALS: dict[type, tuple[tuple[int, int], ...]] = {
 }
 TOLERANCES = {"qwen2vl": 2e-5} | dict.fromkeys(
     (
-        "bloom", "bloom-six-heads", "gpt2", "mpt", "starcoder2", "gemma2", "gemma2-wide-heads", "gemma3",
+        "bloom", "bloom-six-heads", "codeshell", "falcon", "falcon-two-norms", "gpt2", "gptneox",
+        "gptneox-in-turn", "mpt", "phi2", "starcoder", "starcoder2", "gemma2", "gemma2-wide-heads", "gemma3",
         "gemma3-pattern-2", "gemma3-full", "gemma3-softcap", "gemma3-full-softcap",
         *(name for name in SMALL if name.startswith("gemma4")),
     ), 1e-4,
@@ -43,9 +44,9 @@ GELU is rounded to float16 in both (models/layers/feed_forward.py), so a differe
 become one of float16's last bit.
 """
 UNTIL_A_SHIFT = (
-    "cohere2", "deepseek2-yarn", "exaone-moe", "gpt-oss", "llama-yarn", "llama4", "mellum", "minicpm3-longrope",
-    "olmo2-windows", "phi3-longrope", "phi3-longrope-short", "qwen2-tied-yarn", "qwen3-tied-yarn",
-    "qwen3moe-all", "smollm3",
+    "afmoe", "baichuan", "baichuan-alibi", "cohere2", "deepseek2-yarn", "exaone-moe", "gpt-oss", "llama-yarn",
+    "llama4", "mellum", "minicpm3-longrope", "olmo2-windows", "phi3-longrope", "phi3-longrope-short",
+    "qwen2-tied-yarn", "qwen3-tied-yarn", "qwen3moe-all", "smollm3", "starcoder",
 )  # fmt: skip
 """Models of whose script the last four rows are not compared.
 
@@ -62,6 +63,7 @@ TEXTS = [
 EXPERTS = {"num_experts_per_tok": 3, "moe_intermediate_size": 24}
 DIRECTORIES: dict[str, dict[str, Any]] = {
     "maincoder": {"model_type": "maincoder"},
+    "pangu-embedded": {"model_type": "PanguEmbedded"},
     "plm": {
         "model_type": "plm", "hidden_act": "relu2", "kv_lora_rank": 32, "q_lora_rank": None,
         "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aleator.core.errors import FileFormatError
-from aleator.models.architectures import bert, gpt2
+from aleator.models.architectures import bert, gpt_files
 from aleator.models.sentence_transformers import pooling_of_directory
 
 KIND = "sentence_transformers.models."
@@ -19,9 +19,9 @@ def test_what_only_training_needs_has_no_name() -> None:
         assert bert.usual_name(name) == ""
     assert bert.usual_name("bert.embeddings.LayerNorm.gamma") == "embeddings.LayerNorm.weight"
     for name in ("h.0.attn.bias", "transformer.h.3.attn.masked_bias"):
-        assert gpt2.usual_name(name) == ""
-    assert gpt2.usual_name("h.0.attn.c_attn.bias") == "transformer.h.0.attn.c_attn.bias"
-    assert gpt2.usual_name("lm_head.weight") == "lm_head.weight"
+        assert gpt_files.usual_name(name) == ""
+    assert gpt_files.usual_name("h.0.attn.c_attn.bias") == "transformer.h.0.attn.c_attn.bias"
+    assert gpt_files.usual_name("lm_head.weight") == "lm_head.weight"
 
 
 def test_modules_without_one_that_pools_say_nothing(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from tests.models.builders import model_json, model_metadata, model_tensors, wri
         ("llama", {"general.type": "adapter"}, "load the model that it is for.*--lora"),
         ("clip", {"general.type": "mmproj"}, "pictures.*no encoders"),
         ("clip", {}, "pictures.*no encoders"),
-        ("neo-bert", {}, "encoder"),
         ("t5", {}, "encoder"),
         ("wavtokenizer-dec", {}, "sound"),
     ],

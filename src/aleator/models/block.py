@@ -67,7 +67,7 @@ class Block:
         kind, eps, norm = architecture.norm, config.rms_eps, weights.ops.norm
         self.ops, self.device = weights.ops, weights.device
         self.parts, self.config = parts, config
-        self.parallel = architecture.parallel
+        self.parallel = config.parallel
         self.embeddings = EmbeddingPart(weights) if config.per_layer is not None else None
         self.attn_norm = norm(kind, parts.attn_norm, eps)
         self.ffn_norm = norm(kind, parts.ffn_norm, eps)
@@ -173,7 +173,8 @@ class Block:
         x = self.ops.summed(made)
         if self.ffn is None:
             return x
-        of = (taken, self.attn_norm) if self.parallel else (x, self.ffn_norm)
+        shared = self.parallel and self.parts.ffn_norm is None
+        of = taken if self.parallel else x, self.attn_norm if shared else self.ffn_norm
         return self.ffn(*of, then._replace(x=x))
 
     def _heads(self, x: Activations, batch: Pass) -> Heads:

@@ -11,19 +11,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from aleator.models.architecture import Architecture
 from aleator.models.config import ModelConfig
 from aleator.models.files.tensor_types import StoredTensor
 
 
 def shared_orders(
-    tensors: Mapping[str, StoredTensor], architecture: Architecture, config: ModelConfig
+    tensors: Mapping[str, StoredTensor], config: ModelConfig
 ) -> dict[str, StoredTensor]:
     """A model's tensors, those that cannot keep an order without it."""
     if all(each.order is None for each in tensors.values()):
         return dict(tensors)
     made: dict[str, StoredTensor] = {}
-    for names in _with_one_input(architecture, config):
+    for names in _with_one_input(config):
         own = {name: tensors[name] for name in names if name in tensors}
         orders = [each.order for each in own.values() if each.order is not None]
         if len(orders) == len(own) and all(np.array_equal(orders[0], each) for each in orders):
@@ -31,7 +30,7 @@ def shared_orders(
     return {name: made[name] if name in made else each.in_order() for name, each in tensors.items()}
 
 
-def _with_one_input(architecture: Architecture, config: ModelConfig) -> Iterator[list[str]]:
+def _with_one_input(config: ModelConfig) -> Iterator[list[str]]:
     """The names of the matrices that may have an order, those with the same input together."""
     for layer in range(config.n_layers):
         groups = []
@@ -39,7 +38,7 @@ def _with_one_input(architecture: Architecture, config: ModelConfig) -> Iterator
             groups += [["attn_qkv", "attn_q", "attn_k", "attn_v"], ["attn_output"]]
         if not config.has_experts(layer):
             groups += [["ffn_gate", "ffn_up"], ["ffn_down"]]
-        if architecture.parallel and len(groups) == 4:
+        if config.parallel and len(groups) == 4:
             groups = [groups[0] + groups[2], groups[1], groups[3]]
         for group in groups:
             yield [f"blk.{layer}.{name}.weight" for name in group]

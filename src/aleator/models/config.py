@@ -244,6 +244,7 @@ class ModelConfig:
     score_pooling: str = ""
     # Activation of feed-forward parts; "": the architecture's
     activation: str = ""
+    parallel: bool = False  # see Architecture; files of some architectures say it
 
     def head_dims(self, layer: int) -> tuple[int, int]:
         """Sizes of a layer's key and value heads."""

@@ -43,6 +43,7 @@ def other_pairs(rows: NDArray[T], heads: int, *, neighbours: bool = True) -> NDA
     return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)
 
 
+<<<<<<< HEAD
 def otherwise_rotated(
     rows: NDArray[T], stem: str, layer: int, config: ModelConfig, *, neighbours: bool = True
 ) -> NDArray[T]:
@@ -60,6 +61,24 @@ def otherwise_rotated(
     last = made[:, -dim:].reshape(heads * dim, -1)
     made[:, -dim:] = other_pairs(last, heads, neighbours=neighbours).reshape(heads, dim, -1)
     return made.reshape(rows.shape)
+=======
+def heads_apart(name: str, tensor: StoredTensor, _: Fields, config: ModelConfig) -> StoredTensor:
+    """Convert a tensor to GGUF's form: all queries, all keys, all values.
+
+    Hugging Face's files keep the queries, the key and the value of each KV head together.
+    """
+    groups, each = config.n_kv_heads[0], config.n_heads[0] // config.n_kv_heads[0] + 2
+    if ".attn_qkv." not in name or tensor.shape[0] % (groups * each):
+        return tensor
+
+    def apart(rows: NDArray[Any]) -> NDArray[Any]:
+        parts = rows.reshape(groups, each, -1)
+        return np.concatenate(
+            [part.reshape(-1) for part in np.split(parts, [each - 2, each - 1], 1)]
+        )
+
+    return tensor.moved_rows(apart)
+>>>>>>> archs
 
 
 def in_text_model(name: str) -> str:

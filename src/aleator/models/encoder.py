@@ -145,7 +145,7 @@ class Encoder(NativeDecoder):
         which: Int64s,
     ) -> Floats:
         """Embeddings of tokens, with the vectors of their positions and segments added, float32 [n, n_embd]."""
-        made = _rows(self.embedding.matrix, ids)
+        made = _rows(self.embedding.matrix, ids) * np.float32(self.embedding_scale)
         if self.token_types is not None:
             segment = (at >= np.array(second)[which]) & (len(self.token_types) > 1)
             made += self.token_types[segment.astype(np.int64)]

@@ -79,6 +79,7 @@ def transformer(
         context_length=context_length,
         tied="output.weight" not in gguf.tensors,
         rope=_read_rope(fields, architecture, head_dim, context_length),
+        parallel=architecture.parallel,
         pooling=_read_pooling(fields, f"{name}.pooling_type"),
         score_pooling=_read_pooling(fields, f"{name}.classifier.pooling_type"),
     )

@@ -175,6 +175,7 @@ def transformer(
         rope=read_rope(
             fields if rope is None else rope, head_dim, context_length, architecture, rotated
         ),
+        parallel=architecture.parallel,
     )
 
 

@@ -144,7 +144,7 @@ class NativeDecoder(Decoder):
                 residual_scale=config.residual_scale,
                 softcap=config.attention_softcap,
                 clamp=config.qkv_clamp,
-                parallel=architecture.parallel,
+                parallel=config.parallel,
                 norm_sums=architecture.sum_norm,
                 embedding_norm=self.embedding_norm,
                 slopes=self.slopes,

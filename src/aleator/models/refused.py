@@ -36,9 +36,7 @@ KINDS: Mapping[str, str] = {
 }
 """``general.type`` of a GGUF file, other than "model" -> what to do, for the end of the error."""
 
-_ENCODERS = (
-    "nomic-bert-moe", "neo-bert", "eurobert", "gemma-embedding", "t5", "t5encoder", "deberta-v2", "bart",
-)  # fmt: skip
+_ENCODERS = ("t5", "t5encoder", "deberta-v2", "bart")
 _SENSES = (
     "clip", "wavtokenizer-dec", "whisper", "siglip", "llava", "paligemma", "qwen2_audio", "mllama",
 )  # fmt: skip

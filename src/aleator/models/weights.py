@@ -288,7 +288,7 @@ def _of_directory(path: Path) -> Weights:
         return directory.made(name, found[name]).in_order()
 
     later = {name: partial(further, name) for name in found if name not in made}
-    return Weights(path, *of, shared_orders(made, *of), further=later)
+    return Weights(path, *of, shared_orders(made, directory.config), further=later)
 
 
 def layer_of(name: str) -> int:
@@ -303,7 +303,8 @@ def separated(
     """The tensors of a model with every fused one replaced by its parts.
 
     If the cache holds compressed keys, ``attn_kv_b`` has each head's ``attn_k_b``, transposed, and
-    ``attn_v_b``; these are copied.  ``attn_qkv`` has queries, keys and values.  With a fused gate, ``ffn_up``
+    ``attn_v_b``; these are copied.  ``attn_qkv`` has queries, keys and values; ``attn_gate`` is
+    joined with ``attn_q``.  With a fused gate, ``ffn_up``
     has the gate and then its own rows, and so does ``ffn_gate_up_shexp`` of a shared expert.  A tensor that is
     not as long as its parts together stays as it is; its parts are then reported as missing.
     """
@@ -318,6 +319,8 @@ def separated(
             kv = config.n_kv_heads[layer]
             rows = {"attn_q": q, "attn_k": kv * dim, "attn_v": kv * dim_v}
             _separate(made, at + "attn_qkv", {at + name: n for name, n in rows.items()})
+            if architecture.attention_gate:
+                _join_gate(made, at, config.n_heads[layer])
         if config.latent is not None and config.latent.compressed:
             _divide_latent(made, at, config.n_heads[layer], config.rope.dim, config.latent)
         if architecture.fused_gate and config.n_ff:
@@ -334,6 +337,20 @@ def separated(
             if at + "ffn_down_shexp.weight" in made:
                 made[at + "ffn_down.weight"] = made.pop(at + "ffn_down_shexp.weight")
     return made
+
+
+def _join_gate(tensors: dict[str, StoredTensor], at: str, heads: int) -> None:
+    """Put ``attn_gate``, where there is one, into ``attn_q``: behind each head's query its gate."""
+    names = at + "attn_q.weight", at + "attn_gate.weight"
+    pair = [tensors[name].in_order() for name in names if name in tensors]
+    if len(pair) < 2 or pair[0].shape != pair[1].shape or pair[0].shape[0] % heads:
+        return
+    if pair[0].type != pair[1].type:
+        pair = [StoredTensor.of(each.floats()) for each in pair]
+    data = np.stack([each.data.reshape(heads, -1) for each in pair], 1).reshape(-1)
+    n_out, n_in = pair[0].shape
+    tensors[names[0]] = StoredTensor(pair[0].type, (2 * n_out, n_in), data)
+    del tensors[names[1]]
 
 
 def _divide_latent(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from aleator.models import gguf_config
 from aleator.models.architecture import Architecture, HuggingFace, outside
-from aleator.models.config import Fields, GGUFFile, ModelConfig, StoredTensor, refuse
+from aleator.models.architectures.gpt_files import usual_name
+from aleator.models.config import Fields, GGUFFile, ModelConfig, refuse
+from aleator.models.conversions import heads_apart
 from aleator.models.json_config import transformer
 
 ALIBI = 8.0
@@ -33,22 +33,6 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     return replace(transformer(sizes, architecture, tied=True), alibi=ALIBI)
 
 
-def as_gguf(name: str, tensor: StoredTensor, _: Fields, config: ModelConfig) -> StoredTensor:
-    """Convert a tensor to GGUF's form; Hugging Face's files keep each head's query, key and value together."""
-    n_heads = config.n_heads[0]
-    if ".attn_qkv." not in name or tensor.shape[0] % (3 * n_heads):
-        return tensor
-    heads = n_heads, 3, -1, *tensor.shape[1:]
-    return tensor.moved(
-        lambda values: np.swapaxes(values.reshape(heads), 0, 1).reshape(tensor.shape)
-    )
-
-
-def usual_name(name: str) -> str:
-    """A tensor's name without "transformer.", which older files lack."""
-    return name if name.startswith(("transformer.", "lm_head.")) else f"transformer.{name}"
-
-
 BLOOM = Architecture(
     "bloom",
     rope_style="none",
@@ -69,7 +53,7 @@ BLOOM = Architecture(
             "mlp.dense_4h_to_h": "ffn_down",
         },
         usual_name=usual_name,
-        convert_fields=as_gguf,
+        convert_fields=heads_apart,
     ),
     norm="layer",
     gated=False,

@@ -122,6 +122,8 @@ class LayerSource(ABC, Generic[M, V]):
     def norm(self, name: str, *shape: int, exact: bool = False) -> V:
         """The normalisation ``name``: weights of ``shape`` or the width; after them a layer norm's biases."""
         sizes = shape or (self.config.n_embd,)
+        if not self.architecture.norm_weights:
+            return self.with_bias(self.ones(sizes[-1]), None)
         # GGUF files of falcon-h1 have a norm without ".weight" in its name.
         stored = name if name in self else f"{name}.weight"
         weight = self.values(stored, *sizes, exact=exact)

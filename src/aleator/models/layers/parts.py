@@ -197,7 +197,9 @@ class Attention(Generic[M, V]):
         self.scale = config.attention_scale or 1.0 / math.sqrt(self.head_dim)
         bare = architecture.bare_start and layer == 0 and "attn_norm.weight" not in source
         normed = architecture.pre_norm and not bare
-        self.attn_norm = source.norm("attn_norm") if normed else None
+        first, second = architecture.attn_norm, architecture.ffn_norm
+        first = first if f"{first}.weight" in source else "attn_norm"
+        self.attn_norm = source.norm(first) if normed else None
         self.gated = architecture.attention_gate
         self.qkv: M | None = None
         self.latent: Latent[M, V] | None = None
@@ -240,9 +242,10 @@ class Attention(Generic[M, V]):
         dim_v = self.head_dim_v if config.latent is None else config.latent.head_dim_v
         width = self.n_heads * dim_v
         self.output = source.matrix(["attn_output"], width, [config.n_embd])
-        alone, parallel = architecture.single_parts, architecture.parallel
-        normed = architecture.pre_norm and not parallel and not alone
-        self.ffn_norm = source.norm(architecture.ffn_norm) if normed else None
+        alone = architecture.single_parts
+        own = not config.parallel or (second != first and f"{second}.weight" in source)
+        normed = architecture.pre_norm and own and not alone
+        self.ffn_norm = source.norm(second) if normed else None
         self.post_norms: tuple[V, V] | None = None
         if architecture.post_norm:
             self.post_norms = source.norm("post_attention_norm"), source.norm("post_ffw_norm")
