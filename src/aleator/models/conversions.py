@@ -43,7 +43,6 @@ def other_pairs(rows: NDArray[T], heads: int, *, neighbours: bool = True) -> NDA
     return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)
 
 
-<<<<<<< HEAD
 def otherwise_rotated(
     rows: NDArray[T], stem: str, layer: int, config: ModelConfig, *, neighbours: bool = True
 ) -> NDArray[T]:
@@ -61,7 +60,8 @@ def otherwise_rotated(
     last = made[:, -dim:].reshape(heads * dim, -1)
     made[:, -dim:] = other_pairs(last, heads, neighbours=neighbours).reshape(heads, dim, -1)
     return made.reshape(rows.shape)
-=======
+
+
 def heads_apart(name: str, tensor: StoredTensor, _: Fields, config: ModelConfig) -> StoredTensor:
     """Convert a tensor to GGUF's form: all queries, all keys, all values.
 
@@ -78,7 +78,6 @@ def heads_apart(name: str, tensor: StoredTensor, _: Fields, config: ModelConfig)
         )
 
     return tensor.moved_rows(apart)
->>>>>>> archs
 
 
 def in_text_model(name: str) -> str:
