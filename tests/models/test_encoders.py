@@ -69,6 +69,13 @@ def states(model: Any, ids: list[int], **given: Any) -> Any:
         return model(torch.tensor([ids]), **given)
 
 
+def check_score(model: Any, folder: Path) -> None:
+    loaded = aleator.load(saved(model, folder))
+    (found,) = loaded.rerank("the queen", ["is loving a king"])
+    ids, _ = loaded.tokenizer.encode_pair("the queen", "is loving a king")
+    assert found.score == pytest.approx(float(states(model, ids).logits[0, 0]), abs=2e-5)
+
+
 IDS = [(7 * i * i + 3 * i + 5) % 120 for i in range(60)]
 
 
@@ -178,10 +185,7 @@ def test_scores_of_modern_bert_are_those_of_transformers(pooling: str, tmp_path:
         bos_token_id=2, eos_token_id=3, cls_token_id=2, sep_token_id=3,
     )  # fmt: skip
     model = transformers.ModernBertForSequenceClassification(config)
-    loaded = aleator.load(saved(model, tmp_path))
-    (found,) = loaded.rerank("the queen", ["is loving a king"])
-    ids, _ = loaded.tokenizer.encode_pair("the queen", "is loving a king")
-    assert found.score == pytest.approx(float(states(model, ids).logits[0, 0]), abs=2e-5)
+    check_score(model, tmp_path)
 
 
 def test_scores_of_roberta_are_those_of_transformers(tmp_path: Path) -> None:
@@ -190,10 +194,7 @@ def test_scores_of_roberta_are_those_of_transformers(tmp_path: Path) -> None:
         **SIZES, num_labels=1, type_vocab_size=1, pad_token_id=0, bos_token_id=2, eos_token_id=3
     )
     model = transformers.XLMRobertaForSequenceClassification(config)
-    loaded = aleator.load(saved(model, tmp_path))
-    (found,) = loaded.rerank("the queen", ["is loving a king"])
-    ids, _ = loaded.tokenizer.encode_pair("the queen", "is loving a king")
-    assert found.score == pytest.approx(float(states(model, ids).logits[0, 0]), abs=2e-5)
+    check_score(model, tmp_path)
 
 
 @pytest.fixture(scope="module")
