@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,28 @@ from aleator import samplers as S
 Row = NDArray[np.float32]
 INF = float("inf")
 NAN = float("nan")
+
+
+@dataclass(eq=False)
+class Texts:
+    """A vocabulary of these texts; ``eog`` are the tokens that end a generation."""
+
+    texts: Sequence[bytes]
+    eog: frozenset[int] = frozenset()
+    eot: int | None = None
+    eos: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def token_bytes(self, token: int) -> bytes:
+        return self.texts[token]
+
+
+def texts_and_ends(*texts: str) -> Texts:
+    """Texts of which the last two end a generation."""
+    eot, eos = len(texts) - 2, len(texts) - 1
+    return Texts([text.encode() for text in texts], frozenset({eot, eos}), eot, eos)
 
 
 def logs(probabilities: Sequence[float]) -> Row:

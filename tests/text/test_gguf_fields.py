@@ -172,7 +172,7 @@ def test_tokens_without_embeddings_are_told(tmp_path: Path) -> None:
     write(tmp_path, byte_level_backend(), generation_config={"eos_token_id": [258, 260]})
     file, left_out = made(tmp_path, 260)
     vocab = Vocabulary.from_gguf(file)
-    assert (len(vocab), vocab.eog) == (260, {258})
+    assert (len(vocab), vocab.eog) == (260, frozenset({258}))
     assert left_out == ["the last 1 tokens, such as '<u>': the model has no embeddings of them"]
 
 
