@@ -21,6 +21,7 @@ from aleator.models.adapters import Adapter, Adapters
 from aleator.models.encoder import Encoder
 from aleator.models.native_decoder import inherited
 from aleator.text.special_tokens import Pair
+from tests.models.check_transformers import relative
 
 transformers: Any = pytest.importorskip("transformers")
 torch: Any = pytest.importorskip("torch")
@@ -31,11 +32,6 @@ SIZES = {
 }  # fmt: skip
 WORDS = ["the", "queen", "king", "##s", "##ing", "lov", "is", ",", "a", "##a", "##b", "b"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-
-
-def relative(got: Any, wanted: Any) -> float:
-    """The largest difference, by the range of what is wanted."""
-    return float(np.abs(got - wanted).max() / (wanted.max() - wanted.min()))
 
 
 def saved(model: Any, folder: Path) -> Path:

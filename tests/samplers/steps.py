@@ -46,6 +46,12 @@ def logs(probabilities: Sequence[float]) -> Row:
         return np.asarray(np.log(np.array(probabilities)), np.float32)
 
 
+def normal_rows(n: int, n_vocab: int, spread: float = 1.0) -> list[Row]:
+    """Rows of normal numbers, the same at every call."""
+    random = np.random.default_rng(5)
+    return [(random.normal(size=n_vocab) * spread).astype(np.float32) for _ in range(n)]
+
+
 def f32(*logits: float | np.floating) -> Row:
     return np.array(logits, np.float32)
 
