@@ -85,13 +85,13 @@ def test_the_reference_says_what_forwarded_attributes_are() -> None:
 def test_names_of_files_are_links() -> None:
     page = (
         "<title>docs/chat.md</title><article><p>see docs/chat.md.</p><code>docs/chat.md</code> "
-        "<a href='docs/chat.md'>docs/chat.md</a> docs/no-such.md benchmarks/results/wheels.2026-11-22.md"
+        "<a href='docs/chat.md'>docs/chat.md</a> docs/no-such.md benchmarks/results/wheels.2026-11-23.md"
     )
     made = make_site.named(page, "../")
     assert made.startswith("<title>docs/chat.md</title><article>")
     assert '<p>see <a href="../chat.html">Chat</a>.</p><code>docs/chat.md</code>' in made
     assert "<a href='docs/chat.md'>docs/chat.md</a> docs/no-such.md" in made
-    assert '<a href="../results/wheels.2026-11-22.html">' in made
+    assert '<a href="../results/wheels.2026-11-23.html">' in made
 
 
 def test_plots_take_a_later_days_row(tmp_path: Path) -> None:

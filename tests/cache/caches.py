@@ -99,3 +99,10 @@ def mask(
         seen = listed[start[seq] :][low:high]
         row[seen[seen < len(row)]] = True
     return int(out.sum())
+
+
+def feed(ctx: Any, seq: int, tokens: list[int]) -> Any:
+    """Logits after the last of a sequence's next tokens, and a check of the cache."""
+    logits: Any = ctx.decode(Batch.one(tokens, None, seq))[-1]
+    ctx.cache.check()
+    return logits

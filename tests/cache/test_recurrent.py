@@ -20,7 +20,7 @@ from aleator.core.errors import CannotRewind, CannotShift, Corrupt, InvalidBatch
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
-from tests.cache.caches import same
+from tests.cache.caches import feed, same
 
 TEXT = [int(t) for t in np.random.default_rng(5).integers(0, 64, 60)]
 
@@ -33,13 +33,6 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> Decoder:
 
 def context(decoder: Decoder, rollback: int = 0, n_ubatch: int = 512) -> Any:
     return Context(decoder, n_seq_max=4, n_rollback=rollback, n_ubatch=n_ubatch)
-
-
-def feed(ctx: Any, seq: int, tokens: list[int]) -> Any:
-    """Logits after the last token."""
-    logits: Any = ctx.decode(Batch.one(tokens, None, seq))[-1]
-    ctx.cache.check()
-    return logits
 
 
 def fresh(decoder: Decoder, tokens: list[int]) -> Any:

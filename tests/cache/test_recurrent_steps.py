@@ -12,8 +12,8 @@ from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.core.errors import CacheFull, CannotShift, ParameterError
 from aleator.generate import Batch, Context
 from aleator.models.decoder import Decoder
-from tests.cache.caches import interrupted, same
-from tests.cache.test_recurrent import TEXT, context, feed, fresh, ranges
+from tests.cache.caches import feed, interrupted, same
+from tests.cache.test_recurrent import TEXT, context, fresh, ranges
 from tests.cache.test_recurrent import decoder as decoder
 
 

@@ -19,7 +19,7 @@ from aleator.core.errors import CacheFull, CannotRewind, CannotShift, ParameterE
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
-from tests.cache.caches import interrupted, same
+from tests.cache.caches import feed, interrupted, same
 
 # Three layers, windows of 8 in the first and the last; all in f32.
 SPEC = replace(SPECS["gemma3"], n_layers=3, pattern=2, context=2048)
@@ -46,12 +46,6 @@ def context(decoder: Decoder, **options: Any) -> Any:
         "type_v": "f32",
     }
     return Context(decoder, **(defaults | options))
-
-
-def feed(ctx: Any, seq: int, tokens: list[int]) -> Any:
-    """Logits after the last token."""
-    logits: Any = ctx.decode(Batch.one(tokens, None, seq))[-1]
-    return logits
 
 
 def fresh(decoder: Decoder, tokens: list[int]) -> Any:

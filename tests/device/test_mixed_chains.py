@@ -21,6 +21,7 @@ from aleator.samplers.chain import SamplerChain
 from aleator.samplers.grammar import Grammar
 from tests.device.inside import inside
 from tests.device.templates import KERNELS, TEMPLATE, UNBOUNDED
+from tests.samplers.steps import Texts
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
@@ -248,16 +249,7 @@ def test_does_not_go_back_where_a_user_s_sampler_cannot() -> None:
     device.reset(0)
 
 
-class Letters:
-    """A vocabulary of single bytes."""
-
-    eog = frozenset([90])
-
-    def __len__(self) -> int:
-        return 91
-
-    def token_bytes(self, token: int) -> bytes:
-        return bytes([32 + token]) if token < 90 else b""
+LETTERS = Texts([*(bytes([byte]) for byte in range(32, 122)), b""], frozenset({90}))
 
 
 class Choosy:
@@ -278,7 +270,7 @@ class Choosy:
 def test_a_row_whose_extension_is_refused_half_way_is_as_before(
     kernels: str, tokens: list[int], error: type[Exception]
 ) -> None:
-    grammar = Grammar('root ::= ("ab" | "cd")+', vocabulary=Letters())
+    grammar = Grammar('root ::= ("ab" | "cd")+', vocabulary=LETTERS)
     samplers = [S.TopK(top_k=9), Choosy(), S.MirostatV2(mirostat_tau=2.0)]
     chain = SamplerChain(samplers, seed=4, grammar=grammar)
     device = DeviceChain(samplers, 1, 95, kernels=kernels)
@@ -294,7 +286,7 @@ def test_a_row_whose_extension_is_refused_half_way_is_as_before(
 
 @pytest.mark.parametrize("kernels", KERNELS)
 def test_a_row_s_grammar_is_followed(kernels: str) -> None:
-    grammar = Grammar('root ::= ("ab" | "cd")+ [0-9]?', vocabulary=Letters())
+    grammar = Grammar('root ::= ("ab" | "cd")+ [0-9]?', vocabulary=LETTERS)
     samplers = [S.Temperature(temperature=2.0), S.TopP(top_p=0.9), S.Dist()]
     device = DeviceChain(samplers, 3, 95, kernels=kernels)
     chains = [SamplerChain(samplers, seed=row, grammar=grammar) for row in range(2)]

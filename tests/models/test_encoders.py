@@ -21,7 +21,7 @@ from aleator.models.adapters import Adapter, Adapters
 from aleator.models.encoder import Encoder
 from aleator.models.native_decoder import inherited
 from aleator.text.special_tokens import Pair
-from tests.models.check_transformers import renamed
+from tests.models.check_transformers import relative, renamed
 
 transformers: Any = pytest.importorskip("transformers")
 torch: Any = pytest.importorskip("torch")
@@ -32,11 +32,6 @@ SIZES = {
 }  # fmt: skip
 WORDS = ["the", "queen", "king", "##s", "##ing", "lov", "is", ",", "a", "##a", "##b", "b"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-
-
-def relative(got: Any, wanted: Any) -> float:
-    """The largest difference, by the range of what is wanted."""
-    return float(np.abs(got - wanted).max() / (wanted.max() - wanted.min()))
 
 
 def saved(model: Any, folder: Path) -> Path:
@@ -68,6 +63,13 @@ def write_tokenizer(folder: Path) -> None:
 def states(model: Any, ids: list[int], **given: Any) -> Any:
     with torch.no_grad():
         return model(torch.tensor([ids]), **given)
+
+
+def check_score(model: Any, folder: Path) -> None:
+    loaded = aleator.load(saved(model, folder))
+    (found,) = loaded.rerank("the queen", ["is loving a king"])
+    ids, _ = loaded.tokenizer.encode_pair("the queen", "is loving a king")
+    assert found.score == pytest.approx(float(states(model, ids).logits[0, 0]), abs=2e-5)
 
 
 IDS = [(7 * i * i + 3 * i + 5) % 120 for i in range(60)]
@@ -197,10 +199,7 @@ def test_scores_of_modern_bert_are_those_of_transformers(pooling: str, tmp_path:
         bos_token_id=2, eos_token_id=3, cls_token_id=2, sep_token_id=3,
     )  # fmt: skip
     model = transformers.ModernBertForSequenceClassification(config)
-    loaded = aleator.load(saved(model, tmp_path))
-    (found,) = loaded.rerank("the queen", ["is loving a king"])
-    ids, _ = loaded.tokenizer.encode_pair("the queen", "is loving a king")
-    assert found.score == pytest.approx(float(states(model, ids).logits[0, 0]), abs=2e-5)
+    check_score(model, tmp_path)
 
 
 def test_scores_of_roberta_are_those_of_transformers(tmp_path: Path) -> None:
@@ -209,10 +208,7 @@ def test_scores_of_roberta_are_those_of_transformers(tmp_path: Path) -> None:
         **SIZES, num_labels=1, type_vocab_size=1, pad_token_id=0, bos_token_id=2, eos_token_id=3
     )
     model = transformers.XLMRobertaForSequenceClassification(config)
-    loaded = aleator.load(saved(model, tmp_path))
-    (found,) = loaded.rerank("the queen", ["is loving a king"])
-    ids, _ = loaded.tokenizer.encode_pair("the queen", "is loving a king")
-    assert found.score == pytest.approx(float(states(model, ids).logits[0, 0]), abs=2e-5)
+    check_score(model, tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,8 @@ import aleator
 from aleator.cli import main
 from aleator.models.conversion.gguf_form import llama_cpp_lacks
 from aleator.models.weights import open_weights
-from tests.models.test_encoders import SIZES, encoders, relative, saved, torch, transformers
+from tests.models.check_transformers import relative
+from tests.models.test_encoders import SIZES, encoders, saved, torch, transformers
 
 TEXTS = ["the queen loves", "is a king, b", ""]
 

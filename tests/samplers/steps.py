@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,38 @@ INF = float("inf")
 NAN = float("nan")
 
 
+@dataclass(eq=False)
+class Texts:
+    """A vocabulary of these texts; ``eog`` are the tokens that end a generation."""
+
+    texts: Sequence[bytes]
+    eog: frozenset[int] = frozenset()
+    eot: int | None = None
+    eos: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def token_bytes(self, token: int) -> bytes:
+        return self.texts[token]
+
+
+def texts_and_ends(*texts: str) -> Texts:
+    """Texts of which the last two end a generation."""
+    eot, eos = len(texts) - 2, len(texts) - 1
+    return Texts([text.encode() for text in texts], frozenset({eot, eos}), eot, eos)
+
+
 def logs(probabilities: Sequence[float]) -> Row:
     """Logits of these probabilities."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(np.array(probabilities)), np.float32)
+
+
+def normal_rows(n: int, n_vocab: int, spread: float = 1.0) -> list[Row]:
+    """Rows of normal numbers, the same at every call."""
+    random = np.random.default_rng(5)
+    return [(random.normal(size=n_vocab) * spread).astype(np.float32) for _ in range(n)]
 
 
 def f32(*logits: float | np.floating) -> Row:

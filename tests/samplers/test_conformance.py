@@ -13,6 +13,7 @@ from aleator import samplers as S
 from aleator.core import host
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.core.numerics import Row
+from tests.samplers.steps import Texts
 
 SIZES = (1, 2, 3, 127, 128, 129, 1000, 2048, 5001)
 
@@ -67,19 +68,13 @@ FAMILIES = ("normal", "flat", "equal", "peaked", "masked", "ties", "one", "bfloa
 BIASES = {0: 1.5, 1: -np.inf, 100: 3.0, 126: -2.0}
 
 
-class Vocabulary:
-    """Texts of which some begin others, and four tokens that end generation."""
-
-    eog = frozenset({0, 5, 50, 900})
-    eot, eos = 5, 0
-
-    def __len__(self) -> int:
-        return 1000
-
-    def token_bytes(self, token: int) -> bytes:
-        return b"" if token % 37 == 3 else bin(token % 61)[2:].encode()
-
-
+VOCABULARY = Texts(
+    [b"" if token % 37 == 3 else bin(token % 61)[2:].encode() for token in range(1000)],
+    frozenset({0, 5, 50, 900}),
+    eot=5,
+    eos=0,
+)
+"""Texts of which some begin others, and four tokens that end generation."""
 CHAINS: dict[str, list[S.Sampler]] = {
     "greedy": [S.Greedy()],
     "dist": [S.Dist()],
@@ -174,8 +169,8 @@ CHAINS: dict[str, list[S.Sampler]] = {
     "dry": [S.DRY(dry_multiplier=0.8, dry_allowed_length=1, dry_sequence_breakers=[(7,)]), S.Dist()],
     "dry_all": [S.DRY(dry_multiplier=-2, dry_allowed_length=0, dry_penalty_last_n=-1,
                       dry_sequence_breakers=[(0, 1), (1,)]), S.Dist()],
-    "infill": [S.TopK(top_k=30), S.TopP(top_p=0.9), S.Infill(Vocabulary()), S.Dist()],
-    "infill_few": [S.TopK(top_k=4), S.Infill(Vocabulary()), S.Dist()],
+    "infill": [S.TopK(top_k=30), S.TopP(top_p=0.9), S.Infill(VOCABULARY), S.Dist()],
+    "infill_few": [S.TopK(top_k=4), S.Infill(VOCABULARY), S.Dist()],
     "full": [S.Temperature(temperature=0.7), S.Softmax(), S.TopK(top_k=40),
              S.MinP(min_p=0.05, mass="full"), S.TopP(top_p=0.6, mass="full"), S.Dist()],
 }  # fmt: skip

@@ -15,8 +15,8 @@ from aleator.core.contract import Purpose
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.core.numerics import exact, weights
 from aleator.core.philox import stream, uniform64
+from tests.samplers.steps import texts_and_ends
 from tests.samplers.test_conformance import check_step, family
-from tests.samplers.test_infill import Pieces
 
 ALMOST_NEUTRAL = [
     S.TopP(top_p=1 - 1e-9), S.TypicalP(typical_p=1 - 1e-9), S.TailFree(tfs_z=1 - 1e-9),
@@ -125,7 +125,7 @@ def test_top_n_sigma_near_its_bound() -> None:
 
 
 HOT = S.Temperature(temperature=1e300)
-PIECES = Pieces("a", "b", "c")
+PIECES = texts_and_ends("a", "b", "c")
 
 
 @pytest.mark.parametrize(

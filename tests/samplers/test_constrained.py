@@ -12,6 +12,7 @@ import aleator
 from aleator import samplers as S
 from aleator.core.errors import ConstraintError, LogitsError, ParameterError
 from aleator.samplers.reference import ReferenceChain
+from tests.samplers.steps import Texts
 
 SCHEMA = {
     "type": "object",
@@ -133,29 +134,23 @@ def test_masks_of_any_density_and_length(density: float, n: int) -> None:
         chosen = np.flatnonzero(kept[:n] & (logits[: len(kept)] > -np.inf)[: len(kept[:n])])
         for before in ([], [S.TopK(top_k=n - 1)]):
             chain = S.SamplerChain(before, grammar=None)
-            chain.add(S.MatcherGrammar(Fixed(kept), vocabulary=Plain(size)))
+            chain.add(S.MatcherGrammar(Fixed(kept), vocabulary=numbers(size)))
             candidates = S.Candidates(logits)
             chain.apply(candidates)
             if not before:
                 assert candidates.ids.tolist() == chosen.tolist()
                 assert candidates.logits.tobytes() == (logits[chosen] + np.float32(0)).tobytes()
-        llama = S.SamplerChain([S.MatcherGrammar(Fixed(kept), vocabulary=Plain(size))], "llama.cpp")
+        llama = S.SamplerChain(
+            [S.MatcherGrammar(Fixed(kept), vocabulary=numbers(size))], "llama.cpp"
+        )
         candidates = S.Candidates(logits)
         llama.apply(candidates)
         assert np.flatnonzero(candidates.logits > -np.inf).tolist() == chosen.tolist()
 
 
-class Plain:
+def numbers(n: int) -> Texts:
     """A vocabulary of tokens that are numbers."""
-
-    def __init__(self, n: int) -> None:
-        self.n, self.eog = n, frozenset({0})
-
-    def __len__(self) -> int:
-        return self.n
-
-    def token_bytes(self, token: int) -> bytes:
-        return b"%d " % token
+    return Texts([b"%d " % token for token in range(n)], frozenset({0}))
 
 
 class Fixed:

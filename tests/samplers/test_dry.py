@@ -18,7 +18,7 @@ from aleator.samplers.dry import (
     _Pieces,
     prepare_breakers,
 )
-from tests.samplers.steps import INF, NAN, applied, f32, logits_after
+from tests.samplers.steps import INF, NAN, Texts, applied, f32, logits_after
 
 
 @pytest.mark.parametrize(
@@ -54,20 +54,8 @@ class Tokenizer:
 
     pieces: tuple[bytes, ...] = (*(bytes([i]) for i in range(128)), b"x\n", b"-=")
 
-    class vocab:
-        pass
-
     def __init__(self) -> None:
-        outer = self
-
-        class Vocabulary:
-            def __len__(self) -> int:
-                return len(outer.pieces)
-
-            def token_bytes(self, token: int) -> bytes:
-                return outer.pieces[token]
-
-        self.vocab = Vocabulary()  # type: ignore[assignment,misc]
+        self.vocab = Texts(self.pieces)
 
     def encode(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
         return list(text.encode())
@@ -117,15 +105,7 @@ def test_breakers_are_found_in_every_token_and_at_every_end(breaker: str) -> Non
 @pytest.mark.parametrize("text", [b"ab", b"aab", b"aba", b"b"])
 def test_tokens_that_contain_or_end_with_a_text(text: bytes) -> None:
     words = [b"ab", b"ba", b"", b"aab", b"a", b"b", b"abab", b"baa", b"aba", b"xaby", b"bb"]
-
-    class Vocab:
-        def __len__(self) -> int:
-            return len(words)
-
-        def token_bytes(self, token: int) -> bytes:
-            return words[token]
-
-    pieces = _Pieces(Vocab())
+    pieces = _Pieces(Texts(words))
     assert pieces.containing(text).tolist() == [i for i, w in enumerate(words) if text in w]
     assert pieces.ending(text).tolist() == [i for i, w in enumerate(words) if w.endswith(text)]
 
@@ -158,8 +138,8 @@ def test_few_lists_of_breakers_are_kept() -> None:
 def test_a_vocabulary_that_grew_is_read_again() -> None:
     tokenizer = Tokenizer()
     before = prepare_breakers(["\n"], tokenizer)
-    tokenizer.pieces = (*tokenizer.pieces, b"\n!")
-    assert prepare_breakers(["\n"], tokenizer) == (*before, (len(tokenizer.pieces) - 1,))
+    tokenizer.vocab.texts = (*tokenizer.pieces, b"\n!")
+    assert prepare_breakers(["\n"], tokenizer) == (*before, (len(tokenizer.pieces),))
 
 
 def test_a_tokenizer_that_cannot_be_remembered_works() -> None:
@@ -274,14 +254,7 @@ def test_long_breakers_are_cut_as_llama_cpp_cuts_them(length: int) -> None:
     class Letters:
         """One token for each letter: b has the id 0, and every other the id 5."""
 
-        def __init__(self) -> None:
-            self.vocab = self
-
-        def __len__(self) -> int:
-            return len(words)
-
-        def token_bytes(self, token: int) -> bytes:
-            return words[token]
+        vocab = Texts(words)
 
         def encode(
             self, text: str, add_special: bool = True, parse_special: bool = True

@@ -17,28 +17,18 @@ from aleator.samplers import explain
 from aleator.samplers.explain import TRACED, Explanation
 from aleator.samplers.explain_text import columns, sparkline, step_line, summary, to_ascii
 from tests.drawn import differences
+from tests.samplers.steps import Texts
 
 HALVES = np.log2(np.array([0.125, 0.5, 0.125, 0.25])).astype(np.float32) * np.float32(math.log(2))
 ROWS = np.random.default_rng(1).normal(size=(12, 400)).astype(np.float32) * 2
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-class Words:
-    """A vocabulary of 400 tokens, some of them awkward to write."""
-
-    AWKWARD = (b"\n", b"\xc3", "漢字".encode(), "🦙".encode(), b"$x_1$", b"a" * 60, b"")
-
-    def __len__(self) -> int:
-        return 400
-
-    def token_bytes(self, token: int) -> bytes:
-        return self.AWKWARD[token] if token < len(self.AWKWARD) else f" w{token}".encode()
-
-
-class Pieces(Words):
-    """The vocabulary with an end, for grammars."""
-
-    eog = frozenset({399})
+AWKWARD = (b"\n", b"\xc3", "漢字".encode(), "🦙".encode(), b"$x_1$", b"a" * 60, b"")
+WORDS = Texts(
+    [*AWKWARD, *(f" w{token}".encode() for token in range(len(AWKWARD), 400))], frozenset({399})
+)
+"""A vocabulary of 400 tokens, some of them awkward to write."""
 
 
 class Ban:
@@ -205,7 +195,7 @@ def test_times_are_in_microseconds(monkeypatch: pytest.MonkeyPatch) -> None:
     chain = S.SamplerChain([S.TopK(3), S.Dist(seed=1)])
     assert {s.microseconds for s in chain.explain(ROWS[0]).stages} == {70_000}
     for numerics in NUMERICS:
-        grammar = S.Grammar('root ::= " w10" | " w20"', vocabulary=Pieces())
+        grammar = S.Grammar('root ::= " w10" | " w20"', vocabulary=WORDS)
         chain = S.SamplerChain([S.Dist(seed=1)], numerics, grammar=grammar)
         e = chain.explain(ROWS[0])
         assert [s.microseconds for s in e.stages] == [70_000, 70_000]
@@ -279,7 +269,7 @@ def test_bad_input_leaves_the_chain_alone() -> None:
 
 
 def explained(**changes: Any) -> Explanation:
-    made: Explanation = params(**changes).chain().explain(ROWS[0] * 2, Words())
+    made: Explanation = params(**changes).chain().explain(ROWS[0] * 2, WORDS)
     return made
 
 
@@ -321,14 +311,7 @@ def test_bars() -> None:
 
 
 def test_tokens_beyond_the_vocabulary_have_numbers() -> None:
-    class Few:
-        def __len__(self) -> int:
-            return 2
-
-        def token_bytes(self, token: int) -> bytes:
-            return (b"a", b"b")[token]
-
-    e = S.SamplerChain([S.Dist(seed=1)]).explain(np.zeros(4, np.float32), Few())
+    e = S.SamplerChain([S.Dist(seed=1)]).explain(np.zeros(4, np.float32), Texts([b"a", b"b"]))
     assert [trace.token.label for trace in sorted(e.traces, key=lambda each: each.token.id)] == [
         "'a'", "'b'", "[2]", "[3]",
     ]  # fmt: skip
@@ -336,9 +319,9 @@ def test_tokens_beyond_the_vocabulary_have_numbers() -> None:
 
 def test_awkward_tokens_are_escaped() -> None:
     row = np.linspace(0, -3, 400).astype(np.float32)
-    row[: len(Words.AWKWARD)] = 9
-    e = S.SamplerChain([S.Greedy()]).explain(row, Words())
-    labels = [t.token.label for t in e.shown()][: len(Words.AWKWARD)]
+    row[: len(AWKWARD)] = 9
+    e = S.SamplerChain([S.Greedy()]).explain(row, WORDS)
+    labels = [t.token.label for t in e.shown()][: len(AWKWARD)]
     assert labels[:4] == [r"'\n'", r"b'\xc3'", "'漢字'", "'🦙'"]
     lines = e.bars(80).splitlines()
     assert len(lines) == 10
@@ -347,7 +330,7 @@ def test_awkward_tokens_are_escaped() -> None:
     assert len({columns(line[: line.index("%")]) for line in lines}) == 1
     assert e.draw is not None
     assert (e.draw.token.label, e.draw.token.text) == (r"'\n'", "\n")
-    beyond = S.SamplerChain([S.Greedy()]).explain(np.arange(500, dtype=np.float32), Words())
+    beyond = S.SamplerChain([S.Greedy()]).explain(np.arange(500, dtype=np.float32), WORDS)
     assert beyond.draw is not None
     assert (beyond.draw.token.label, beyond.draw.token.text) == ("[499]", None)
 
@@ -367,7 +350,7 @@ def steps(**changes: Any) -> list[Explanation]:
     chain = params(**changes).chain()
     made = []
     for row in ROWS:
-        made.append(chain.explain(row, Words()))
+        made.append(chain.explain(row, WORDS))
         chain.sample(row)
     return made
 
@@ -415,7 +398,7 @@ def test_what_is_told_is_as_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explain, "perf_counter_ns", lambda: next(clock))
     told: list[Any] = []
     for name, each in CHAINS.items():
-        e = each.chain().explain(ROWS[0], Words())
+        e = each.chain().explain(ROWS[0], WORDS)
         told.append([name, e.table(), *(e.bars(width, 6) for width in (24, 60, 137))])
     for changes in ({"mirostat": 2}, {"dynatemp_range": 0.5}, {"samplers": ""}):
         made = steps(**changes)
@@ -433,14 +416,9 @@ def test_what_is_told_is_as_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )  # fmt: skip
 def test_texts_of_tokens_have_24_columns(text: str, shown: str) -> None:
-    class Two:
-        def __len__(self) -> int:
-            return 2
-
-        def token_bytes(self, token: int) -> bytes:
-            return (text.encode(), b"y")[token]
-
-    e = S.SamplerChain([S.Dist(seed=1)]).explain(np.zeros(2, np.float32), Two())
+    e = S.SamplerChain([S.Dist(seed=1)]).explain(
+        np.zeros(2, np.float32), Texts([text.encode(), b"y"])
+    )
     lines = [line[2:] for line in e.bars(100).splitlines()]
     assert [line.startswith(f"{shown} ") for line in lines] == [True, False]
     assert {columns(line[: line.index("%")]) for line in lines} == {columns(lines[0].split("%")[0])}

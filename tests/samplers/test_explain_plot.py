@@ -11,15 +11,15 @@ from aleator.core.errors import ParameterError
 from aleator.samplers import explain_plot
 from aleator.samplers.explain_plot import LABELLED, plot_steps
 from tests.drawn import differences
-from tests.samplers.test_explain import CHAINS, PNG, ROWS, Words, params, steps
+from tests.samplers.test_explain import AWKWARD, CHAINS, PNG, ROWS, WORDS, params, steps
 
 
 @pytest.mark.parametrize("name", ["default", "everything", "adaptive", "flat"])
 def test_picture_of_a_step(name: str, tmp_path: Path) -> None:
     chain = CHAINS[name].chain()
     row = ROWS[0].copy()
-    row[: len(Words.AWKWARD)] = 6
-    chain.explain(row, Words()).plot(tmp_path / "step.png")
+    row[: len(AWKWARD)] = 6
+    chain.explain(row, WORDS).plot(tmp_path / "step.png")
     assert (tmp_path / "step.png").read_bytes().startswith(PNG)
 
 
@@ -41,7 +41,7 @@ def test_pictures_of_steps_are_those_on_record(drawn: list[Any], tmp_path: Path)
         {"samplers": "", "seed": 7},
         {"mirostat": 2, "mirostat_tau": 2.0, "logit_bias": {8: 3.0, 2: -9.0}},
     ):
-        params(**changes).chain().explain(row, Words()).plot(tmp_path / "step.png")
+        params(**changes).chain().explain(row, WORDS).plot(tmp_path / "step.png")
     one = S.SamplerChain([S.TopK(1)], seed=1).explain(row[:1])
     one.plot(tmp_path / "one.png")
     assert differences("explain_step", drawn) == []
@@ -51,10 +51,10 @@ def test_pictures_of_generations_are_those_on_record(drawn: list[Any], tmp_path:
     plot_steps(steps(mirostat=2)[:5], tmp_path / "steps.png")
     plot_steps(steps(top_k=9, dynatemp_range=0.5)[:3], tmp_path / "steps.png")
     undrawn = S.SamplerChain([S.TopK(3)], seed=1)
-    plot_steps([undrawn.explain(row, Words()) for row in ROWS[:2]], tmp_path / "steps.png")
+    plot_steps([undrawn.explain(row, WORDS) for row in ROWS[:2]], tmp_path / "steps.png")
     chain = params(samplers="").chain()
     row = np.zeros(2, np.float32)
-    many = [chain.explain(row, Words())] * LABELLED
+    many = [chain.explain(row, WORDS)] * LABELLED
     plot_steps(many, tmp_path / "steps.png")
     plot_steps([*many, many[0]], tmp_path / "steps.png")
     assert differences("explain_steps", drawn) == []

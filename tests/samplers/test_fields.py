@@ -10,7 +10,7 @@ import pytest
 from aleator import samplers as S
 from aleator.core.errors import ParameterError
 from aleator.samplers.phases import Phases
-from tests.samplers.test_infill import Pieces
+from tests.samplers.steps import texts_and_ends
 from tests.samplers.test_phases import PHASES, VOCAB, params
 
 
@@ -42,7 +42,7 @@ def phases(vocabulary: Any) -> Phases:
 MADE: dict[str, Any] = {
     "dry": lambda of: S.DRY(0.5, tokenizer=of),
     "bad_words": lambda of: S.BadWords(["abc"], tokenizer=of),
-    "infill": lambda of: S.Infill(Pieces("a", *("b" * of.shift), "", "")),
+    "infill": lambda of: S.Infill(texts_and_ends("a", *("b" * of.shift), "", "")),
     "grammar": lambda of: S.Grammar('root ::= "a"', vocabulary=of),
     "regex": lambda of: S.Regex("a", vocabulary=of),
     "json_schema": lambda of: S.JSONSchema({"type": "null"}, vocabulary=of),

@@ -5,25 +5,7 @@ import pytest
 
 from aleator import samplers as S
 from aleator.core.errors import LogitsError, ParameterError
-from tests.samplers.steps import INF, NAN, applied, f32, kept, logs
-
-
-class Pieces:
-    """A vocabulary for infill: texts, the last two of which end generation."""
-
-    eot: int | None
-    eos: int | None
-
-    def __init__(self, *texts: str) -> None:
-        self.texts = [t.encode() for t in texts]
-        self.eot, self.eos = len(texts) - 2, len(texts) - 1
-        self.eog = frozenset({self.eot, self.eos})
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    def token_bytes(self, token: int) -> bytes:
-        return self.texts[token]
+from tests.samplers.steps import INF, NAN, Texts, applied, f32, kept, logs, texts_and_ends
 
 
 @pytest.mark.parametrize(
@@ -39,36 +21,34 @@ class Pieces:
 def test_what_stays(
     texts: tuple[str, ...], probabilities: list[float], expected: list[int]
 ) -> None:
-    assert kept(logs(probabilities), S.Infill(Pieces(*texts, "<eot>", "<eos>"))) == expected
+    assert kept(logs(probabilities), S.Infill(texts_and_ends(*texts, "<eot>", "<eos>"))) == expected
 
 
 def test_it_refuses_what_it_cannot_do() -> None:
     with pytest.raises(ParameterError, match="vocabulary"):
         S.SamplingParams(samplers="top_k;infill").chain()
-    endless = Pieces("a", "b", "c")
-    endless.eot = endless.eos = None
     with pytest.raises(ParameterError, match="EOT or EOS"):
-        S.Infill(endless)
+        S.Infill(Texts([b"a", b"b", b"c"]))
     with pytest.raises(LogitsError, match="4,096"):
-        S.SamplerChain([S.Infill(Pieces("a", "b", "c"))]).apply(
+        S.SamplerChain([S.Infill(texts_and_ends("a", "b", "c"))]).apply(
             S.Candidates(np.zeros(4097, np.float32))
         )
 
 
 def test_the_heavier_of_two_takes_over_and_of_equals_the_shorter_text() -> None:
-    equal = Pieces("ab", "abc", "x", "<eot>", "<eos>")
+    equal = texts_and_ends("ab", "abc", "x", "<eot>", "<eos>")
     assert kept(logs([0.35, 0.35, 0.28, 0.01, 0.01]), S.Infill(equal)) == [0, 3, 4]
     assert kept(logs([0.34, 0.36, 0.28, 0.01, 0.01]), S.Infill(equal)) == [1, 3, 4]
 
 
 def test_logits_do_not_change() -> None:
     row = logs([0.5, 0.2, 0.1, 0.1, 0.05, 0.05])
-    left = applied(row, S.Infill(Pieces("hel", "hell", "hello", "dummy", "<eot>", "<eos>")))
+    left = applied(row, S.Infill(texts_and_ends("hel", "hell", "hello", "dummy", "<eot>", "<eos>")))
     assert left.logits.tolist() == row[left.ids].tolist()
 
 
 def test_nothing_clear_leaves_the_end_of_turn_with_logit_one() -> None:
-    pieces = Pieces(*"abcdef", "<eot>", "<eos>")
+    pieces = texts_and_ends(*"abcdef", "<eot>", "<eos>")
     left = applied(logs([0.165] * 6 + [5e-5] * 2), S.Infill(pieces))
     assert (left.ids.tolist(), left.logits.tolist()) == ([6], [1])
     masked = applied(logs([0.165] * 6 + [0.0, 1e-4]), S.Infill(pieces))  # also where it was masked
@@ -76,14 +56,14 @@ def test_nothing_clear_leaves_the_end_of_turn_with_logit_one() -> None:
 
 
 def test_masked_tokens_are_no_candidates() -> None:
-    pieces = Pieces("hel", "hell", "x", "<eot>", "<eos>")
+    pieces = texts_and_ends("hel", "hell", "x", "<eot>", "<eos>")
     assert kept(logs([0.0, 0.7, 0.28, 0.02, 0.0]), S.Infill(pieces)) == [1, 3]
     row = f32(NAN, 3, -INF, -9, -INF)
     assert kept(row, S.Infill(pieces)) == [1, 3]
 
 
 def test_vocabularies_are_not_compared() -> None:
-    assert S.Infill(Pieces("a", "b", "", "")) == S.Infill(Pieces("c", "", ""))
+    assert S.Infill(texts_and_ends("a", "b", "", "")) == S.Infill(texts_and_ends("c", "", ""))
 
 
 @pytest.mark.parametrize(("ending", "ends"), [(0.08, True), (0.07, False)])
@@ -92,5 +72,5 @@ def test_an_end_wins_where_it_is_as_likely_as_the_others_by_their_number(
 ) -> None:
     """Of four candidates: 12 times its probability is compared with the rest."""
     row = logs([(1 - ending) / 3] * 3 + [ending, 0.0])
-    left = kept(row, S.Infill(Pieces(*"abc", "<eot>", "<eos>")))
+    left = kept(row, S.Infill(texts_and_ends(*"abc", "<eot>", "<eos>")))
     assert left == ([3] if ends else [0, 1, 2, 3])

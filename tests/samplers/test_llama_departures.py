@@ -15,6 +15,7 @@ from aleator import samplers as S
 from aleator.core import host
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.text import Tokenizer, Vocabulary
+from tests.samplers.steps import texts_and_ends
 from tests.text.vocabularies import sentencepiece
 
 Logits = NDArray[np.float32]
@@ -362,19 +363,10 @@ def test_half_precision_is_widened(dtype: str) -> None:
 
 
 def test_infill_that_leaves_one_end_token_is_sure_of_it() -> None:
-    class Vocabulary:
-        eog, eot = frozenset({6, 7}), 6
-
-        def __len__(self) -> int:
-            return 8
-
-        def token_bytes(self, token: int) -> bytes:
-            return b"" if token > 5 else bytes([97 + token])
-
     for ends in ((0.002, 0.001), (0, 0)):  # no text token has a fifth of the mass
         with np.errstate(divide="ignore"):
             logits = np.log(np.array([*[0.16] * 6, *ends], np.float32))
-        left = applied(chain(S.Infill(Vocabulary())), logits)
+        left = applied(chain(S.Infill(texts_and_ends(*"abcdef", "", ""))), logits)
         assert (left.ids.tolist(), left.logits.tolist(), left.probs.tolist()) == ([6], [1], [1])
         assert left.p.tolist() == pytest.approx([ends[0] / (0.96 + sum(ends))])  # as it was
 

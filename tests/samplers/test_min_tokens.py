@@ -7,13 +7,9 @@ import pytest
 
 from aleator import samplers as S
 from aleator.core.errors import LogitsError, ParameterError
-from tests.samplers.steps import f32
+from tests.samplers.steps import Texts, f32
 
 ROW = f32(5, 1, 0, 4)
-
-
-class Vocabulary:
-    eog = frozenset({0, 3, 70})
 
 
 def test_no_end_before_enough_tokens() -> None:
@@ -40,7 +36,7 @@ def test_params_take_the_ends_of_the_vocabulary() -> None:
     params = S.SamplingParams(min_tokens=2, temperature=0)
     with pytest.raises(ParameterError, match="min_tokens needs the vocabulary"):
         params.chain()
-    chain = params.chain(Vocabulary())
+    chain = params.chain(Texts([b""] * 71, frozenset({0, 3, 70})))
     assert [chain.sample(ROW) for _ in range(3)] == [1, 1, 0]
     assert S.SamplingParams(min_new_tokens=4).min_tokens == 4
 

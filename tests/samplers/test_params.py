@@ -12,6 +12,7 @@ from aleator import samplers as S
 from aleator.core.errors import ParameterError
 from aleator.core.parameter import Parameter
 from aleator.generate.options import GenerateOptions
+from tests.samplers.steps import Texts
 
 NUMBERS = [p for p in S.PARAMETERS.values() if p.type in (int, float)]
 
@@ -216,15 +217,11 @@ def test_logit_bias_forms_and_errors() -> None:
             S.parse_bias(text)
 
 
-class Vocabulary:
-    eog = frozenset({1, 4})
-
-
 def test_ignore_eos_masks_the_end_of_generation() -> None:
     params = S.SamplingParams(ignore_eos=True, logit_bias={0: -math.inf, 1: 5.0})
     with pytest.raises(ParameterError, match="vocabulary"):
         params.chain()
-    chain = params.chain(Vocabulary())
+    chain = params.chain(Texts([b""] * 5, frozenset({1, 4})))
     assert {chain.sample(np.zeros(5, np.float32)) for _ in range(60)} == {2, 3}
 
 

@@ -16,26 +16,13 @@ from aleator.samplers import ReferenceChain, TopK, sample_batch
 from aleator.samplers.as_json import params_as_json, params_from_json
 from aleator.samplers.params import ALL
 from aleator.samplers.phases import tree
+from tests.samplers.steps import Texts
 
 KEY = Path(__file__).parents[1] / "golden" / "watermark_key.txt"
 TEXTS = [b"a", b"b", b"<t", b">", b"</", b"t>", b"t", b"x<t>y", b"<think>", b"</think>", b"`", b" "]
 SIZE = len(TEXTS)
 MARKS = {"begin": "<t>", "end": "</t>"}
-
-
-class Vocabulary:
-    """A vocabulary of :data:`TEXTS`."""
-
-    eog: frozenset[int] = frozenset()
-
-    def __len__(self) -> int:
-        return SIZE
-
-    def token_bytes(self, token: int) -> bytes:
-        return TEXTS[token]
-
-
-VOCAB = Vocabulary()
+VOCAB = Texts(TEXTS)
 THINKING = {"temperature": 1.5, **MARKS}
 ANSWER = {"temperature": 0.4, "repeat_penalty": 1.4, "repeat_last_n": -1}
 PHASES: dict[str, Any] = {"thinking": THINKING, "answer": ANSWER}

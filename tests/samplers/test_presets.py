@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from aleator import samplers as S
+from tests.samplers.steps import Texts
 
 AKUNU = [name for name in S.PRESETS if name.startswith("akunu")]
 TABLE = {  # "SamplingParams: The Configuration": temperature, top_k, top_p, min_p
@@ -114,16 +115,6 @@ def test_top_k_off_means_256(n: int, top_k: int, left: int) -> None:
     assert len(candidates) == left
 
 
-class Vocabulary:
-    eog = frozenset({0})
-
-    def __len__(self) -> int:
-        return 3
-
-    def token_bytes(self, token: int) -> bytes:
-        return (b"", b"a", b"b")[token]
-
-
 def test_no_repetition_penalty_under_a_grammar() -> None:
     given: dict[str, Any] = {
         "repetition_penalty": 2.0,
@@ -136,7 +127,7 @@ def test_no_repetition_penalty_under_a_grammar() -> None:
         (akunu, 1.0),
         (akunu.replace(repetition_under_grammar="apply"), 2.0),
     ):
-        chain = params.chain(Vocabulary())
+        chain = params.chain(Texts([b"", b"a", b"b"], frozenset({0})))
         chain.accept(1, generated=True)
         candidates = S.Candidates(np.array([1, 2, 2], np.float32))
         chain.apply(candidates)

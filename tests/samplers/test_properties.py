@@ -22,6 +22,7 @@ from aleator.core.errors import AleatorError, ParameterError
 from aleator.core.parameter import Parameter
 from aleator.samplers.full_mass import check_full_mass
 from aleator.samplers.watermark import WatermarkKey
+from tests.samplers.steps import Texts
 from tests.samplers.test_conformance import FAMILIES, family
 
 Row = NDArray[np.float32]
@@ -82,20 +83,12 @@ def values(p: Parameter) -> st.SearchStrategy[Any]:
     return st.one_of(inside, inside, inside, edges)
 
 
-class Vocabulary:
-    """Texts that often begin one another, three of which end a generation."""
-
-    eog = frozenset({1, 4, 250})
-    eot = 4
-
-    def __len__(self) -> int:
-        return 280
-
-    def token_bytes(self, token: int) -> bytes:
-        return b"abcab"[: token % 5] + b"xyz"[: token % 3]
-
-
-VOCABULARY = Vocabulary()
+VOCABULARY = Texts(
+    [b"abcab"[: token % 5] + b"xyz"[: token % 3] for token in range(280)],
+    frozenset({1, 4, 250}),
+    eot=4,
+)
+"""Texts that often begin one another, three of which end a generation."""
 
 
 def sampler_of(cls: type[S.Sampler]) -> st.SearchStrategy[Any]:

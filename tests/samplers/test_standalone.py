@@ -15,7 +15,7 @@ from aleator import samplers as S
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.core.parameter import NUMERICS
 from tests.samplers.steps import Row, f32, logs
-from tests.samplers.test_conformance import BIASES, Vocabulary
+from tests.samplers.test_conformance import BIASES, VOCABULARY
 from tests.samplers.test_properties import HISTORIES, ROWS, SAMPLERS, attempt, examples
 
 Step = tuple[list[tuple[int, bool]], Row]
@@ -79,7 +79,7 @@ def test_one_after_the_other_is_a_chain(numerics: str) -> None:
         S.Penalties(presence_penalty=1),
         S.DRY(dry_multiplier=1, dry_allowed_length=1, dry_sequence_breakers=()),
         S.TopK(top_k=3),
-        S.Infill(Vocabulary()),
+        S.Infill(VOCABULARY),
         S.Temperature(temperature=1.5),
         S.Dist(seed=5),
     ]

@@ -17,7 +17,7 @@ from aleator.core.numerics import Row, ints
 from aleator.samplers import synthid
 from aleator.samplers.synthid import coins, hashed, table, tournament
 from aleator.samplers.watermark import new_context
-from tests.samplers.steps import SHARES, check_draws, follows_shares, logs
+from tests.samplers.steps import SHARES, check_draws, follows_shares, logs, normal_rows
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "synthid.json").read_text())
 """By transformers' SynthIDTextWatermarkLogitsProcessor: the keys of its docs and of synthid-text, two sets of
@@ -28,11 +28,6 @@ KEY = WatermarkKey(b"a key for tests, not for use")
 
 def marked(n: int = 4, key: WatermarkKey = KEY) -> S.Dist:
     return S.Dist(draw="synthid", watermark_key_file=key, watermark_ngram=n)
-
-
-def rows(n: int, n_vocab: int, spread: float = 1.0) -> list[Any]:
-    random = np.random.default_rng(5)
-    return [(random.normal(size=n_vocab) * spread).astype(np.float32) for _ in range(n)]
 
 
 def key_of(numbers: list[int]) -> WatermarkKey:
@@ -96,18 +91,20 @@ def test_drawn_tokens_have_the_bias_that_theory_says(n_vocab: int, n: int, layer
 @pytest.mark.parametrize("numbers", [[1], [654, 400, 836, 123], list(range(64))])
 def test_the_host_draws_what_the_reference_does(numbers: list[int]) -> None:
     chain = S.SamplerChain([S.TopK(top_k=3), marked(2, key_of(numbers))], seed=3, completion=2)
-    check_draws(chain, rows(150, 70))
+    check_draws(chain, normal_rows(150, 70))
     history = chain.history
     assert {new_context(history[:i], i, 2) is None for i in range(150)} == {True, False}
 
 
 def test_large_flat_rows_are_the_reference_s() -> None:
     chain = S.SamplerChain([marked(1)], seed=3)
-    check_draws(chain, (np.zeros(70_000, np.float32), *rows(4, 5000, 0.01), *rows(4, 300, 30)))
+    check_draws(
+        chain, (np.zeros(70_000, np.float32), *normal_rows(4, 5000, 0.01), *normal_rows(4, 300, 30))
+    )
 
 
 def test_what_is_not_keyed_is_drawn_by_mass() -> None:
-    logits = rows(100, 4)
+    logits = normal_rows(100, 4)
     chain = S.SamplerChain([marked(2)], seed=9)
     ordinary = 0
     for row in logits:
@@ -148,7 +145,7 @@ def test_p_is_counted_over_all_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_is_found_with_the_key_alone() -> None:
-    logits = rows(200, 300)
+    logits = normal_rows(200, 300)
     chain = S.SamplerChain([marked()], seed=1)
     tokens = [chain.sample(row) for row in logits]
     found = detect_synthid(tokens, KEY)
@@ -227,7 +224,7 @@ def test_spaces_around_a_list_change_no_numbers() -> None:
 
 def test_explanations_say_what_a_draw_is_keyed_by() -> None:
     chain = S.SamplerChain([S.TopK(top_k=5), marked(2, key_of([1, 2, 3]))], seed=1)
-    first, *others = rows(12, 30)
+    first, *others = normal_rows(12, 30)
     assert "synthid: an ordinary draw" in str(chain.explain(first))
     for row in (first, *others):
         chain.sample(row)

@@ -18,7 +18,7 @@ from aleator.samplers import watermark
 from aleator.samplers.as_json import params_as_json, params_from_json
 from aleator.samplers.base import Place
 from aleator.samplers.watermark import DRAWN, HASH, VARIABLE, context_hash, log_erlang_tail
-from tests.samplers.steps import SHARES, Row, follows_shares, logs
+from tests.samplers.steps import SHARES, Row, follows_shares, logs, normal_rows
 
 SECRET = b"a key for tests, not for use"
 KEY = WatermarkKey(SECRET)
@@ -26,11 +26,6 @@ KEY = WatermarkKey(SECRET)
 
 def marked(n: int = 4, key: WatermarkKey = KEY) -> S.Dist:
     return S.Dist(draw="watermark", watermark_key_file=key, watermark_ngram=n)
-
-
-def rows(n: int, n_vocab: int, spread: float = 1.0) -> list[Row]:
-    random = np.random.default_rng(5)
-    return [(random.normal(size=n_vocab) * spread).astype(np.float32) for _ in range(n)]
 
 
 def drawn(sampler: S.Dist, logits: list[Row], seed: int = 1) -> list[int]:
@@ -46,7 +41,7 @@ def test_the_host_draws_what_the_reference_does(n: int) -> None:
         chain.accept(token)
         reference.accept(token)
     kinds = set()
-    for row in rows(120, 3 if n < 16 else 40):
+    for row in normal_rows(120, 3 if n < 16 else 40):
         kinds.add(context_hash(chain.history, chain.position, KEY, n) is None)
         expected = reference.apply(row).selected
         assert chain.sample(row) == expected
@@ -66,13 +61,13 @@ def test_the_numbers_are_those_of_key_and_context() -> None:
 
 def test_a_key_gives_the_same_numbers_for_ever() -> None:
     assert (KEY, KEY.seed) == ("fingerprint:1af0a723b1c53f94", 0xC791767DE5F4D9D7)
-    assert drawn(marked(2), rows(12, 500)) == [
+    assert drawn(marked(2), normal_rows(12, 500)) == [
         63, 333, 364, 457, 497, 232, 339, 189, 223, 478, 364, 0,
     ]  # fmt: skip
 
 
 def test_first_tokens_and_repeats_are_ordinary_draws() -> None:
-    logits = rows(200, 4)
+    logits = normal_rows(200, 4)
     chain = S.SamplerChain([marked(2)], seed=9)
     ordinary, different = 0, 0
     for row in logits:
@@ -90,7 +85,7 @@ def test_first_tokens_and_repeats_are_ordinary_draws() -> None:
 
 
 def test_the_seed_begins_a_text_and_the_key_goes_on() -> None:
-    logits = rows(40, 1000, 0.1)
+    logits = normal_rows(40, 1000, 0.1)
     assert drawn(marked(), logits, 1) != drawn(marked(), logits, 2)
     a, b = (S.SamplerChain([marked()], seed=seed) for seed in (1, 2))
     for chain in (a, b):
@@ -119,7 +114,7 @@ def test_over_contexts_the_distribution_is_the_model_s() -> None:
 
 
 def test_it_goes_back_and_its_state_is_kept() -> None:
-    logits = rows(60, 30)
+    logits = normal_rows(60, 30)
     chain = S.SamplerChain([marked(2)], seed=4)
     tokens = [chain.sample(row) for row in logits]
     chain.rollback(40)
@@ -184,18 +179,18 @@ def test_a_text_that_repeats_itself_says_little() -> None:
 
 
 def test_it_is_found_with_the_key_alone() -> None:
-    tokens = drawn(marked(), rows(150, 300))
+    tokens = drawn(marked(), normal_rows(150, 300))
     found = detect_watermark(tokens, KEY)
     assert found == detect_watermark(np.array(tokens), SECRET + b"\n")
     assert (found.n_tokens, found.n_scored) == (150, 146)
     assert found.log10_p < -50
     assert detect_watermark(tokens, b"quite another key").p_value > 1e-3
     assert detect_watermark(tokens, KEY, ngram=3).p_value > 1e-3
-    assert detect_watermark(drawn(S.Dist(draw="gumbel"), rows(150, 300)), KEY).p_value > 1e-3
+    assert detect_watermark(drawn(S.Dist(draw="gumbel"), normal_rows(150, 300)), KEY).p_value > 1e-3
 
 
 def test_it_is_found_in_an_edited_text() -> None:
-    tokens = drawn(marked(), rows(300, 300))
+    tokens = drawn(marked(), normal_rows(300, 300))
     edited = list(tokens)
     for at in range(0, 300, 15):
         edited[at] = 0

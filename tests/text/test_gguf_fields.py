@@ -168,9 +168,11 @@ def test_gemma4_has_merges_of_characters(tmp_path: Path) -> None:
 
 
 def test_tokens_without_embeddings_are_told(tmp_path: Path) -> None:
-    write(tmp_path, byte_level_backend())
+    """One of them is an end."""
+    write(tmp_path, byte_level_backend(), generation_config={"eos_token_id": [258, 260]})
     file, left_out = made(tmp_path, 260)
-    assert len(Vocabulary.from_gguf(file)) == 260
+    vocab = Vocabulary.from_gguf(file)
+    assert (len(vocab), vocab.eog) == (260, frozenset({258}))
     assert left_out == ["the last 1 tokens, such as '<u>': the model has no embeddings of them"]
 
 
@@ -180,13 +182,6 @@ def test_ends_that_do_not_fit_are_told(tmp_path: Path) -> None:
     file, left_out = made(tmp_path, 261)
     assert Vocabulary.from_gguf(file).eog == {258, 97}  # 97 as <|eom_id|>
     assert left_out == ["that the token 'b' ends a text", "that the token 'c' ends a text"]
-
-
-def test_an_end_without_an_embedding(tmp_path: Path) -> None:
-    write(tmp_path, byte_level_backend(), generation_config={"eos_token_id": [258, 260]})
-    file, left_out = made(tmp_path, 260)
-    assert Vocabulary.from_gguf(file).eog == {258}
-    assert left_out == ["the last 1 tokens, such as '<u>': the model has no embeddings of them"]
 
 
 @pytest.mark.parametrize("rule", ["lstrip", "rstrip", "single_word"])
