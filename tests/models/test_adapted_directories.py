@@ -14,10 +14,11 @@ from aleator.models import build_decoder, open_weights
 from aleator.models.adapter_files import TENSORS
 from tests.models.adapters import RANK, write_adapter
 from tests.models.check_converted import converted
-from tests.models.check_transformers import QWEN3_MOE, SMALL
+from tests.models.check_transformers import QWEN3_MOE, SMALL, write
 from tests.models.test_adapted import pair, write_outer_peft
 from tests.models.test_adapted_latents import LOW, directory, peft, transformers_rows
 from tests.models.test_adapters import adapted, logits
+from tests.models.test_qwen3vlmoe import with_pictures
 
 BY_HALVES = LOW | {"rope_interleave": False}
 """Rows that are half of a head apart rotate together, and not as these models' usually do."""
@@ -92,9 +93,16 @@ def test_factors_within_a_gguf_files_matrices(tmp_path: Path) -> None:
     assert np.abs(ours - plain).max() > 0.1 * np.ptp(plain)
 
 
-def test_experts_that_a_directory_has_in_one_tensor(tmp_path: Path) -> None:
-    model = directory(tmp_path / "m", "GraniteMoeConfig", GRANITE)
-    at = "model.layers.1.block_sparse_moe.experts."
+@pytest.mark.parametrize("name", ["granitemoe", "qwen3vlmoe"])
+def test_experts_that_a_directory_has_in_one_tensor(name: str, tmp_path: Path) -> None:
+    if name == "granitemoe":
+        model = directory(tmp_path / "m", "GraniteMoeConfig", GRANITE)
+        at = "model.layers.1.block_sparse_moe.experts."
+    else:
+        model, at = (
+            write(with_pictures(), tmp_path / "m"),
+            "model.language_model.layers.1.mlp.experts.",
+        )
     parts: dict[str, Any] = {}
     added: dict[str, Any] = {}
     for i, (name, where) in enumerate(

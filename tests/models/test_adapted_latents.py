@@ -12,8 +12,9 @@ from dense_models import DENSE
 from model_file import write_model
 from safetensors.numpy import load_file, save_file
 
-from aleator.core.errors import FileFormatError, UnsupportedModel
+from aleator.core.errors import FileFormatError
 from aleator.models import build_decoder, open_weights
+from aleator.models.adapter_files import CONFIG, TENSORS
 from tests.models.adapters import ALPHA, RANK, write_adapter
 from tests.models.check_converted import converted
 from tests.models.check_transformers import write
@@ -90,6 +91,37 @@ def test_kimi_linear(tmp_path: Path) -> None:
     assert np.abs(rows - wanted).max() < 1e-5 * np.ptp(wanted)
 
 
+@pytest.mark.parametrize("kind", ["stored", "q8_0"])
+def test_dora(tmp_path: Path, kind: str) -> None:
+    """A head's keys are columns where the cache holds compressed ones."""
+    model, rng = (
+        directory(tmp_path / "m", kv_lora_rank=32, qk_nope_head_dim=32),
+        np.random.default_rng(5),
+    )
+    added = peft(tmp_path / "p", model, ("q_b_proj", KEYS))
+    file, config = tmp_path / "p" / TENSORS, tmp_path / "p" / CONFIG
+    tensors = load_file(file)
+    for name, more in added.items():
+        before = model.get_parameter(name).detach().numpy()
+        size = np.linalg.norm(before, axis=1) * rng.uniform(0.7, 1.4, len(before)).astype(
+            np.float32
+        )
+        after = before + more
+        added[name] = (size / np.linalg.norm(after, axis=1))[:, None] * after - before
+        stem = name.removesuffix(".weight")
+        tensors[f"base_model.model.{stem}.lora_magnitude_vector"] = size
+    save_file(tensors, file)
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"use_dora": True}))
+    converted(tmp_path / "m", tmp_path / "m.gguf")
+    names = "m", "m.gguf"
+    rows = {
+        name: logits(adapted(tmp_path / name, tmp_path / "p", kind=kind), "a") for name in names
+    }
+    wanted = transformers_rows(model, added)
+    for name, mine in rows.items():
+        assert np.abs(mine - wanted).max() < (2e-5, 3e-2)[kind == "q8_0"] * np.ptp(wanted), name
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("at_once", [5, 64])
 def test_bits_are_those_alone(tmp_path: Path, threads: int, at_once: int) -> None:
@@ -136,11 +168,6 @@ def test_what_is_refused(tmp_path: Path) -> None:
     stem = "base_model.model.model.layers.0.self_attn.kv_b_proj.lora_"
     save_file(tensors | {f"{stem}B.weight": tensors[f"{stem}B.weight"][:-1].copy()}, file)
     with pytest.raises(FileFormatError, match=r"shape \[87, 16\], and the model's is \[88, 16\]"):
-        adapted(tmp_path / "m", tmp_path / "p")
-    save_file(tensors | {f"{stem}magnitude_vector": np.ones(88, np.float32)}, file)
-    config = tmp_path / "p" / "adapter_config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"use_dora": True}))
-    with pytest.raises(UnsupportedModel, match="DoRA of compressed keys"):
         adapted(tmp_path / "m", tmp_path / "p")
 
 

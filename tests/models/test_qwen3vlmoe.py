@@ -10,10 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from aleator.core.errors import UnsupportedModel
 from aleator.models import open_weights
-from aleator.models.adapter_files import load_adapters
-from tests.models.adapters import write_peft
 from tests.models.check_converted import logits
 from tests.models.check_transformers import SMALL, check, write
 
@@ -56,14 +53,6 @@ def test_square_experts_in_either_order(width: int, tmp_path: Path) -> None:
     turned = {name: tensors[name].transpose(1, 2).contiguous() for name in stacked}
     save_file(tensors | turned, file)
     assert logits(open_weights(tmp_path), ids).tobytes() == expected
-
-
-def test_adapters_of_peft_are_refused(tmp_path: Path) -> None:
-    """Their experts' matrices are in an order that the base's files tell."""
-    write(with_pictures(), tmp_path)
-    file = write_peft(tmp_path / "adapter", {})
-    with pytest.raises(UnsupportedModel, match="adapters of PEFT are not read for 'qwen3vlmoe'"):
-        load_adapters((("a", str(file), 1.0),), open_weights(tmp_path))
 
 
 def test_experts_as_published_and_one_by_one(tmp_path: Path) -> None:

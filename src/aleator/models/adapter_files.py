@@ -18,7 +18,14 @@ import numpy.typing as npt
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
 from aleator.core.records import dataclass
 from aleator.models import adapted
-from aleator.models.adapter_memory import KEPT, columns, kept, side_by_side, words
+from aleator.models.adapter_memory import (
+    KEPT,
+    columns,
+    kept,
+    side_by_side,
+    with_magnitudes,
+    words,
+)
 from aleator.models.adapters import Adapter, AdapterFile, Adapters, LowRank
 from aleator.models.conversion.gguf_form import ROTATION, factor
 from aleator.models.conversions import ROTATED, otherwise_rotated
@@ -347,10 +354,6 @@ def _low_ranks(
         b = StoredTensor.of(np.concatenate((b.floats(), column), axis=1))
     latent = weights.config.latent
     if latent is not None and latent.compressed and tensor.endswith(".attn_kv_b.weight"):
-        if part.magnitude is not None:
-            raise UnsupportedModel(
-                f"{path}: {tensor!r}: DoRA of compressed keys is not applied: {_CONVERT}"
-            )
         wide = latent.head_dim - weights.config.rope.dim + latent.head_dim_v
         rows_of_all = weights.config.n_heads[0] * wide
         _check_shape(path, tensor, (b.shape[0], a.shape[1]), (rows_of_all, latent.rank))
@@ -364,18 +367,12 @@ def _low_ranks(
             sizes = a.shape[0], rows.shape[0]
         matrix = _check_matrix(path, tensor, name, sizes, weights)
         own_a, turned, by = _as_the_model(path, a, words(rows), name, weights)
-        scale = part.scale * by
-        grows = None
-        if part.magnitude is not None:
-            own, magnitudes = np.split(turned.view(np.float32), [rank], axis=1)
-            sums = matrix.floats() + np.float32(scale) * (own @ own_a.floats())
-            with np.errstate(divide="ignore", invalid="ignore"):
-                growth = magnitudes[:, 0] / np.sqrt((sums.astype(np.float64) ** 2).sum(1))
-            if not np.isfinite(growth).all():
-                raise FileFormatError(path, "a row of zeros cannot be normalised", field=name)
-            grows = (growth - 1).astype(np.float32)
-            turned = (own * growth[:, None]).astype(np.float32).view(np.uint32)
-        made = LowRank(own_a, columns(turned, rows.type, rank), scale, grows)
+        scale, keys = part.scale * by, ".attn_k_b." in name
+        if part.magnitude is None:
+            made = LowRank(own_a, columns(turned, rows.type, rank), scale)
+        else:
+            own_b = rows.floats() if keys else turned.view(np.float32)
+            made = with_magnitudes(path, name, matrix, own_a, own_b, scale, of_inputs=keys)
         yield name, kept(path, name, made, kind, matrix)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import aleator._native as _native
-from aleator.core.errors import ParameterError
+from aleator.core.errors import FileFormatError, ParameterError
 from aleator.core.large_pages import zeros_in_large_pages
 from aleator.core.threads import pool
 from aleator.models import adapted
@@ -57,6 +57,43 @@ def columns(rows: NDArray[Any], kind: str, rank: int) -> StoredTensor:
         made = np.concatenate((scales, codes), axis=2).reshape(n, -1)[:, :used]
     data = np.ascontiguousarray(made).reshape(-1).view(np.uint8)
     return StoredTensor(kind, (n * rank, _SIXTEEN), data)
+
+
+def with_magnitudes(
+    path: Path,
+    name: str,
+    base: StoredTensor,
+    a: StoredTensor,
+    b: NDArray[np.float32],
+    scale: float,
+    *,
+    of_inputs: bool,
+) -> LowRank:
+    """DoRA: the base and what A and B add, each row as long as its number in the last column of B.
+
+    ``of_inputs``: each column, as long as its number in the last row of A.  Then what W x grows by is part of
+    the product.
+
+    FileFormatError: a row of zeros.
+    """
+    whole, rows, by = base.floats(), a.floats(), np.float32(scale)
+    if of_inputs:
+        rows, sizes = np.split(rows, [-1])
+        sums = (whole + by * (b @ rows)).T
+    else:
+        b, sizes = np.split(b, [-1], axis=1)
+        sums = whole + by * (b @ rows)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        growth = sizes.reshape(-1) / np.sqrt((sums.astype(np.float64) ** 2).sum(1))
+    if not np.isfinite(growth).all():
+        raise FileFormatError(path, "a row of zeros cannot be normalised", field=name)
+    if not of_inputs:
+        grown = (b * growth[:, None]).astype(np.float32)
+        made = columns(grown.view(np.uint32), "F32", b.shape[1])
+        return LowRank(a, made, scale, (growth - 1).astype(np.float32))
+    grown = np.concatenate((np.diag(growth - 1), rows * growth)).astype(np.float32)
+    both = np.concatenate((whole, by * b), axis=1).view(np.uint32)
+    return LowRank(StoredTensor.of(grown), columns(both, "F32", len(grown)), 1.0)
 
 
 def kept(path: Path, name: str, matrix: LowRank, kind: str, base: StoredTensor) -> LowRank:
