@@ -204,6 +204,19 @@ def test_one_answer_may_be_forced_to_call(model: LanguageModel) -> None:
     assert edited.message.tool_calls
 
 
+def test_allowed_tools_stay_the_only_ones_after_a_forced_call(model: LanguageModel) -> None:
+    listed = [{"type": "function", "function": {"name": "clock"}}]
+    choice = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": listed}}
+    tools = [templates.CLOCK, templates.WEATHER]
+    about: Any = {"tools": tools, "chat_template": templates.HERMES, "tool_choice": choice}
+    talk = Conversation(model, **about, **OPTIONS | {"max_tokens": 60})
+    [call] = talk.say("What time is it?").message.tool_calls
+    answer = talk.tool_results({call.id: "noon"})
+    assert not answer.message.tool_calls
+    prompt = model.tokenizer.decode(answer.generation.request.tokens)
+    assert ("clock" in prompt, "get_weather" in prompt) == (True, False)
+
+
 def test_results_of_strict_tools_are_answered_without_a_call(model: LanguageModel) -> None:
     clock = {**templates.CLOCK, "function": {**templates.CLOCK["function"], "strict": True}}
     about: Any = {"tools": [clock], "chat_template": templates.HERMES}

@@ -47,6 +47,18 @@ test_version_3_of_transformers = like_transformers(
 )
 
 
+def test_kimi_k2_is_a_version_3() -> None:
+    read = [
+        read_json(
+            Fields(
+                "config.json", model_json(model_type=name) | SIZES | {"n_group": 1, "topk_group": 1}
+            )
+        )
+        for name in ("deepseek_v3", "kimi_k2")
+    ]
+    assert read[0] == read[1]
+
+
 def test_other_choices_of_experts_are_refused() -> None:
     values = model_json(model_type="deepseek_v2") | SIZES
     with pytest.raises(UnsupportedModel, match="topk_method"):

@@ -158,7 +158,7 @@ def test_allowed_tools(client: Client) -> None:
     """Only the listed may be called, in both forms; a name that is not declared is refused as it was sent."""
     tools = [{"type": "function", "function": {"name": n}} for n in ("moon", "sun")]
     sun = {"mode": "required", "tools": tools[1:]}
-    choice = {"type": "allowed_tools", "allowed_tools": sun}
+    choice: Any = {"type": "allowed_tools", "allowed_tools": sun}
     body: Any = {**HI, "max_tokens": 80, "tools": tools}
     for seed in range(3):
         (made,) = client.made(PATH, **{**body, "seed": seed}, tool_choice=choice)["choices"]

@@ -43,9 +43,9 @@ V3: dict[str, Any] = {
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json, of DeepSeek-V2 or V3."""
+    """The dimensions in config.json, of DeepSeek-V2, V3 or Kimi K2, which is a V3."""
     config = latent.in_json(fields, architecture, experts=True)
-    newer = fields.get("model_type") == "deepseek_v3"
+    newer = fields.get("model_type") != "deepseek_v2"
     method = fields.get("topk_method", "noaux_tc" if newer else "greedy")
     grouped = newer or method == "group_limited_greedy"
     if not newer and method not in ("greedy", "group_limited_greedy"):
@@ -63,7 +63,7 @@ DEEPSEEK2 = Architecture(
     rope_style="norm",
     read_gguf=read_gguf,
     hugging_face=HuggingFace(
-        ("deepseek_v2", "deepseek_v3"),
+        ("deepseek_v2", "deepseek_v3", "kimi_k2"),
         read_json,
         rope_style="norm",
         layer=TRANSFORMER | latent.LAYER | ROUTED,
