@@ -12,7 +12,7 @@ import pytest
 from aleator.cache import Cells, prefix_index
 from aleator.cache.journal import Journal
 from aleator.cache.prefix_index import PrefixConfig, PrefixIndex
-from aleator.core.errors import ParameterError
+from aleator.core.errors import CacheFull, ParameterError
 from tests.cache.caches import fill, small
 
 USERS = 4
@@ -252,6 +252,19 @@ def test_a_whole_session_replaces_what_is_cached_and_one_sequence_does_not(seq: 
     assert cache.session_read(written, seq) == tokens
     assert cache.match(tokens).length == (0 if seq == -1 else 7)
     assert cache.seq_pos_max(max(seq, 0)) == 7
+
+
+def test_cached_prefixes_make_room_for_cells_that_a_sequence_shares_no_more() -> None:
+    cache = small(16, prefix=PrefixConfig(block=4))
+    fill(cache, "0000000011111111")
+    assert cache.keep(0, list(range(8)))
+    cache.seq_rm(0)
+    cache.seq_cp(1, 2)
+    cache.unshare(2, 2)
+    assert cache.map() == "2" * 6 + "." * 2 + "M" * 2 + "1" * 6
+    cache.seq_cp(2, 3)
+    with pytest.raises(CacheFull, match="8 of the cells are shared and 2 are free"):
+        cache.unshare(3)
 
 
 KEPT = list(range(10))

@@ -375,9 +375,9 @@ def test_other_ways_to_quantise(
 def test_scales_of_a_rounded_cache_are_passed_over(tmp_path: Path) -> None:
     write(tmp_path / "m", "fp8 with one scale")
     expected = logits(open_weights(tmp_path / "m"), IDS)
-    for end in ("kv_scale", "k_scale", "v_scale", "k_proj.output_scale"):
-        name = f"model.layers.0.self_attn.{end}"
-        damage(tmp_path / "m", lambda named, name=name: named.update({name: torch.tensor(2.0)}))
+    ends, file = ("kv_scale", "k_scale", "v_scale", "k_proj.output_scale"), tmp_path / "m"
+    scales = {f"model.layers.0.self_attn.{end}": torch.tensor(2.0) for end in ends}
+    damage(file, lambda named: named.update(scales))
     assert logits(open_weights(tmp_path / "m"), IDS).tobytes() == expected.tobytes()
 
 

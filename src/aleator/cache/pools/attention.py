@@ -106,8 +106,9 @@ class AttentionPool(CellPool):
         """Copy the cells in a range that other sequences share; cached prefixes give up theirs instead."""
         self._leave_texts(seq, p0)
         shared = self.cells.shared(seq, p0, p1)
-        own = self.cells.find(len(shared))
-        if len(own) < len(shared):
+        while len(own := self.cells.find(len(shared))) < len(shared):
+            if self.texts is not None and self.texts.evict_block():
+                continue
             raise CacheFull(
                 len(shared),
                 self.free,
