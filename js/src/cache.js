@@ -166,11 +166,14 @@ export class Cache {
     const moved = [...positions.keys()].filter((cell) => positions[cell] >= 0 && positions[cell] !== keyPositions[cell])
     const cells = BigInt64Array.from(moved, BigInt)
     const { frequencies, offset, interleaved } = this.decoder.rotation(config.rope, nCtx, true)
+    const layers = this.stored.filter(({ keys }) => keys)
+    // All memory first, so that an error leaves every layer as it is.
     const angles = new native.NativeArray(Float32Array, [moved.length, frequencies.length, 2])
+    const room = [0, 1].map(() => new native.NativeArray(Float32Array, moved.length * Math.max(...layers.map(({ heads, dim }) => heads * dim))))
     native.rotary_angles(frequencies, Int32Array.from(moved, (cell) => positions[cell] - keyPositions[cell]), 1, angles)
-    for (const { bytes, type, heads, dim, turned, rotates } of this.stored.filter(({ keys }) => keys)) {
+    for (const { bytes, type, heads, dim, turned, rotates } of layers) {
       const rows = Object.assign(bytes.part(0, bytes.length), { shape: [nCtx, bytes.length / nCtx] })
-      const [all, part] = [[heads * dim], [heads, dim - offset]].map((shape) => new native.NativeArray(Float32Array, [moved.length, ...shape]))
+      const [all, part] = [[heads * dim], [heads, dim - offset]].map((shape, i) => Object.assign(room[i].part(0, moved.length * shape.reduce((a, b) => a * b)), { shape: [moved.length, ...shape] }))
       native.load_rows(pool, type.name, turned, rows, cells, all)
       const copy = (from, to, i, j) => {
         for (let n = 0; n < moved.length * heads; n++) to.set(from.subarray(n * i + i - dim + offset, n * i + i), n * j + j - dim + offset)
@@ -179,9 +182,8 @@ export class Cache {
       if (rotates) native.rotate_heads(part, angles, interleaved)
       copy(part.array, all.array, dim - offset, dim)
       native.store_rows(pool, type.name, turned, all, rows, cells)
-      for (const each of [all, part]) each.free()
     }
-    angles.free()
+    for (const each of [angles, ...room]) each.free()
     for (const cell of moved) keyPositions[cell] = positions[cell]
   }
   /** Forget positions after the first `keep`, half of them or `discard`, and move the later ones up; how many were forgotten. */

@@ -17,10 +17,10 @@ export class AleatorError extends Error {
   }
 }
 
-const asData = (_, value) => (value instanceof Map ? Object.fromEntries(value) : typeof value !== 'bigint' ? value : Number.isSafeInteger(Number(value)) ? Number(value) : String(value))
+const asData = (_, value) => (value instanceof Map ? Object.fromEntries(value) : typeof value === 'bigint' ? Number(value) : value)
 /** A value in at most 80 characters. */
 export function shown(value) {
-  const text = (typeof value === 'number' ? undefined : JSON.stringify(value, asData)) ?? String(value) // JSON has no NaN
+  const text = (['number', 'bigint'].includes(typeof value) ? undefined : JSON.stringify(value, asData)) ?? String(value) // JSON has no NaN
   return text.length > 80 ? `${text.slice(0, 77)}...` : text
 }
 export const wrong = (where, value, why) => new AleatorError('ParameterError', `${where}=${shown(value)}: ${why}`)

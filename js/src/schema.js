@@ -51,9 +51,10 @@ const NO_NUMBERS = TYPES.filter((each) => !NUMERIC.includes(each))
 const above = (type, name) => (most) => [{ type: [type], [name]: most + 1 }]
 const below = (type, name) => (least) => (least ? [{ type: [type], [name]: least - 1 }] : [])
 const bound = (name) => (value) => [{ type: ['number'], [name]: value }]
-/** Plain schemas of values that do not obey a keyword, of all such values but for type: 'integer'; `without`: no value of these. */
+/** Plain schemas of all values that do not obey a keyword; `without`: no value of these. */
 const OTHERS = {
-  type: (types) => [{ type: (types.some((each) => NUMERIC.includes(each)) ? NO_NUMBERS : TYPES).filter((each) => !types.includes(each)) }],
+  type: (types) => [{ type: (types.includes('number') ? NO_NUMBERS : TYPES).filter((each) => !types.includes(each)) }],
+  without: (values) => [{ enum: values }],
   enum(values) {
     const points = [-Infinity, ...values.filter((each) => typeof each === 'number').sort((a, b) => a - b), Infinity]
     const between = points.slice(1).map((high, i) => ({ type: ['number'], ...(i && { exclusiveMinimum: points[i] }), ...(high < Infinity && { exclusiveMaximum: high }) }))
@@ -216,7 +217,8 @@ class Schema {
   /** Plain schemas of the values that do not obey this one. */
   others(plain, path) {
     return Object.entries(plain).flatMap(([name, value]) => {
-      if (!Object.hasOwn(OTHERS, name)) throw this.unsupported(name, path, 'within not, which is not supported')
+      const some = name === 'type' && value.includes('integer') && !value.includes('number') // numbers that are not whole have no type
+      if (some || !Object.hasOwn(OTHERS, name)) throw this.unsupported(some ? 'type integer' : name, path, 'within not, which is not supported')
       return OTHERS[name](value)
     })
   }

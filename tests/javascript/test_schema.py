@@ -29,11 +29,14 @@ def _grammars(run: Run, schemas: list[Any]) -> list[Any]:
 
 def _cases() -> dict[str, list[tuple[str, str]]]:
     """Texts below each schema, each with what stands before its line."""
-    blocks = [block.splitlines() for block in CASES.split("\n\n") if not block.startswith("#")]
-    return {
-        schema: [(line[0], text) for line in lines for text in line[2:].split(" | ")]
-        for schema, *lines in blocks
-    }
+    cases: dict[str, list[tuple[str, str]]] = {}
+    schema = ""
+    for line in CASES.splitlines()[1:]:
+        if line[:2] in ("+ ", "- ", "! "):
+            cases[schema] += [(line[0], text) for text in line[2:].split(" | ")]
+        elif line:
+            schema, cases[line] = line, []
+    return cases
 
 
 def test_grammars_take_what_obeys_and_nothing_else(run: Run) -> None:
