@@ -100,7 +100,7 @@ MODELS: dict[str, AnySpec] = {
             "gemma", "arcee", "nemotron", "jais2", "internlm2", "exaone", "maincoder", "minicpm", "cohere2",
             "xverse", "orion", "stablelm", "starcoder", "chatglm", "gptneox", "gptneox-in-turn", "falcon",
             "falcon-two-norms", "phi2", "olmo", "qwen", "refact", "codeshell", "jais", "plamo",
-            "pangu-embedded", "granite_swa", "openelm", "baichuan", "plamo3", "stablelm-parallel",
+            "pangu-embedded", "openelm", "baichuan", "plamo3", "stablelm-parallel",
         )
     },
     **{
@@ -110,6 +110,7 @@ MODELS: dict[str, AnySpec] = {
             "mellum", "dbrx", "afmoe",
         )
     },
+    "granite_swa": _dense("granite_swa", n_layers=4),
     "qwen3vl": _dense("qwen3vl", meta={"rope.dimension_sections": [12, 12, 8, 0]}),
     "qwen3vlmoe": _mixed(
         "qwen3vlmoe", meta={"expert_used_count": 2, "rope.dimension_sections": [12, 12, 8, 0]},

@@ -37,7 +37,7 @@ export class Decoder {
       residual_scale: config.residual_scale,
       softcap: config.attention_softcap,
       clamp: config.qkv_clamp,
-      parallel: architecture.parallel,
+      parallel: config.parallel,
       norm_sums: architecture.sum_norm,
       embedding_norm: architecture.embedding_norm ? outside.norm('token_embd_norm') : null,
       slopes: config.alibi ? alibiSlopes(config.n_heads[0], config.alibi) : null,

@@ -109,7 +109,8 @@ export class LayerSource {
   /** The weights of a norm; after them a layer norm's biases. */
   norm(name, given = []) {
     const shape = given.length ? given : [this.config.n_embd]
-    const weight = this.values(this.has(name) ? name : `${name}.weight`, shape)
+    const weighed = this.architecture.norm_weights
+    const weight = weighed ? this.values(this.has(name) ? name : `${name}.weight`, shape) : this.ones(product(shape))
     if (this.architecture.norm === 'rms') return weight
     const bias = this.has(`${name}.bias`) ? this.values(`${name}.bias`, shape) : new Float32Array(weight.length)
     const [n] = shape.slice(-1)
@@ -167,6 +168,7 @@ function separate(tensors, architecture, config) {
       const q = config.n_heads[layer] * dim * (architecture.attention_gate ? 2 : 1)
       const kv = config.n_kv_heads[layer]
       divide(tensors, `${at}attn_qkv`, named({ attn_q: q, attn_k: kv * dim, attn_v: kv * dimV }))
+      if (architecture.attention_gate) joinGate(tensors, at, config.n_heads[layer])
     }
     if (config.latent?.compressed) separateLatent(tensors, at, config.n_heads[layer], config.rope.dim, config.latent)
     const nFf = config.n_ff[layer]
@@ -210,6 +212,23 @@ function rowsOf(whole, rows, shape) {
   const [to, from] = [data.array, whole.data.array]
   rows.forEach((row, i) => to.set(from.subarray(row * size, (row + 1) * size), i * size))
   return { ...whole, shape, data }
+}
+
+/** Behind each head's query its gate, where the file has these apart. */
+function joinGate(tensors, at, heads) {
+  const names = [`${at}attn_q.weight`, `${at}attn_gate.weight`]
+  let pair = names.map((name) => tensors.get(name))
+  if (!pair.every((each) => each && String(each.shape) === String(pair[0]?.shape)) || pair[0].shape[0] % heads) return
+  const wider = pair[0].type === pair[1].type ? [] : pair.map(widened)
+  if (wider.length) pair = pair.map((each, i) => ({ ...each, type: 'F32', data: wider[i].part(0, 4 * wider[i].length, Uint8Array) }))
+  const size = pair[0].data.length / heads
+  const data = new native.NativeArray(Uint8Array, 2 * heads * size)
+  for (let head = 0; head < heads; head++)
+    pair.forEach((each, i) => data.array.set(each.data.array.subarray(head * size, (head + 1) * size), (2 * head + i) * size))
+  for (const each of wider) each.free()
+  const [nOut, nIn] = pair[0].shape
+  put(tensors, names[0], { ...pair[0], shape: [2 * nOut, nIn], data })
+  tensors.delete(names[1])
 }
 
 const counted = (n, f = (i) => i) => Array.from({ length: n }, (_, i) => f(i))

@@ -128,8 +128,7 @@ void DecoderStep::project(int thread, const DecoderLayer& l, const MicroBatch& b
   const Weights none, &q = batch.keys_only ? none : l.q;
   products_.run(thread, x, {{&q, q_.data()}, {&l.k, k_.data()}, {&l.v, v_.data()}});
   if (shape_.parallel)
-    gate(thread, l,
-         shared ? x : products_.normed(thread, l.ffn_norm, forms_of({&l.gate, &l.up})),
+    gate(thread, l, shared ? x : products_.normed(thread, l.ffn_norm, forms_of({&l.gate, &l.up})),
          batch.tokens);
   if (beside) recurrent_.project(thread, products_, *beside, batch.runs, x);
   if (shape_.head_norm == HeadNorm::all && l.q_norm) normalise_heads(thread, l, batch.tokens);

@@ -196,7 +196,8 @@ class Architecture:
     sum_norm: bool = False  # the sums after attention and feed-forward are normalised
     # GGUF's name of the norm before attention; "attn_norm" where a file has no such tensor
     attn_norm: str = "attn_norm"
-    ffn_norm: str = "ffn_norm"  # GGUF's name of the norm before feed-forward
+    # GGUF's name of the norm before feed-forward; "": there is none, as feed-forward takes attention's input
+    ffn_norm: str = "ffn_norm"
     norm_weights: bool = True  # norms have weights in the file; otherwise all are 1
     # What follows the dense layer of a head that makes scores
     score_activation: Literal["tanh", "gelu"] = "tanh"
@@ -207,7 +208,7 @@ class Architecture:
     # How: every head with the same weights, before or after the rotation; each head with its own weights; or
     # all heads together
     head_norm_kind: Literal["head", "rotated head", "each", "all"] = "head"
-    # Feed-forward takes attention's input, not its output; with a norm of its own if the file has one
+    # Feed-forward takes attention's input, not its output; files of some architectures say otherwise
     parallel: bool = False
     gated: bool = True  # the feed-forward part has a gate
     # Activation of the gate, or of the hidden layer if there is no gate.  "gelu" is the approximation by

@@ -41,5 +41,6 @@ COHERE2 = Architecture(
         gguf_fields=lambda config, _: {"logit_scale": config.logit_scale},
     ),
     norm="layer",
+    ffn_norm="",
     parallel=True,
 )

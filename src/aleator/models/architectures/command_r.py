@@ -36,6 +36,7 @@ COMMAND_R = Architecture(
         gguf_fields=lambda config, _: {"logit_scale": config.logit_scale},
     ),
     norm="layer",
+    ffn_norm="",
     parallel=True,
     head_norm_kind="each",
 )

@@ -29,5 +29,6 @@ PHI2 = Architecture(
     norm="layer",
     gated=False,
     activation="gelu",
+    ffn_norm="",
     parallel=True,
 )

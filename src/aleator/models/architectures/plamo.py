@@ -2,4 +2,4 @@
 
 from aleator.models.architecture import Architecture
 
-PLAMO = Architecture("plamo", parallel=True)
+PLAMO = Architecture("plamo", ffn_norm="", parallel=True)

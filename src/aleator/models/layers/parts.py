@@ -243,8 +243,9 @@ class Attention(Generic[M, V]):
         width = self.n_heads * dim_v
         self.output = source.matrix(["attn_output"], width, [config.n_embd])
         alone = architecture.single_parts
-        own = not config.parallel or (second != first and f"{second}.weight" in source)
-        normed = architecture.pre_norm and own and not alone
+        # Beside attention, feed-forward takes attention's normalised input, or has a norm of its own.
+        shared = config.parallel and (second in ("", first) or not architecture.parallel)
+        normed = architecture.pre_norm and not shared and not alone
         self.ffn_norm = source.norm(second) if normed else None
         self.post_norms: tuple[V, V] | None = None
         if architecture.post_norm:
