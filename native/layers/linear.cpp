@@ -2,6 +2,7 @@
 
 #include "bind.hpp"
 #include "errors.hpp"
+#include "layers/input_squares.hpp"
 #include "layers/stored_matrix.hpp"
 
 namespace aleator {
@@ -54,8 +55,7 @@ void multiply(Pool& pool, const Weights& w, const float* x, int64_t tokens, floa
     if (forms.lanes)
       pool.each(thread, tiles.n, [&](int64_t tile) { formed.take_apart(tiles, tile, x, w.in); });
     pool.split_pieces(thread, shares.rows_of_part, shares.rows, [&](int64_t begin, int64_t end) {
-      if (shares.parts > 1) return quarter_rows_(w, begin, end, in, y);
-      linear_rows_(w, begin, end, in, y, w.out);
+      product_rows(w, begin, end, in, y, w.out, shares.parts);
     });
   });
 }

@@ -146,10 +146,10 @@ class Block:
         if self.latent is not None and self.latent.matrices is not None:
             given = of.queries, self.latent.matrices, how, batch, of.x
             return ops.attend_compressed(*given) if wanted else None, None
-        if self.latent is not None and wanted:
+        if wanted:
             return ops.finish_and_attend(*heads, how, batch), None
-        q = ops.finish(*heads, how, batch)
-        return ops.attend(q, how, batch) if wanted else None, None
+        ops.finish(*heads, how, batch)
+        return None, None
 
     def _added(
         self, x: torch.Tensor, attended: torch.Tensor, gated: Norm, scanned: torch.Tensor | None

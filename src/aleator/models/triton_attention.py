@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aleator.models.kernels.attention import ALONE, attend, joins
+from aleator.models.kernels.attention import ALONE, QUERIES, attend, joins
 from aleator.models.kernels.cells import side, store
 from aleator.models.kernels.floats import Work
 from aleator.models.kernels.fused import product_of_few
@@ -112,12 +112,16 @@ class TritonAttention(TorchOps):
         batch: Pass,
     ) -> Tensor:
         """See :class:`TorchOps`; takes one launch of few cells, if no token sees another new one's."""
-        given = triton_pass(batch)
-        if not given.apart or _by_pytorch(given, how) or not _joins(q[0], how, given):
+        given, new = triton_pass(batch), how.stores and bool(k)
+        group = q[0].shape[1] // given.stored(how.windowed).rows.keys.parts[how.layer].heads
+        refused = new and (not given.apart or _by_pytorch(given, how))
+        # A program has all queries of a head of keys.
+        if refused or group not in (1, 2, 4, QUERIES) or not _joins(q[0], how, given):
             return super().finish_and_attend(q, k, v, how, batch)
         norm, rotates = row_norm(how.norms[0]), how.rotary is not None
         queries = heads_of(q, norm, rotates, None, together=how.norm_together)
-        finish = _apart([queries, *_stored(k, v, how, given)], how, batch)
+        stored = _stored(k, v, how, given) if new else []
+        finish = _apart([queries, *stored], how, batch, group)
         return attend(queries.x, *visible(how, given), finish=finish)
 
     def attend_compressed(
@@ -195,12 +199,12 @@ def _joins(q: Tensor, how: Attending, given: TritonPass) -> bool:
     return joins(len(q), q.shape[1], given.seen[how.windowed], back)
 
 
-def _apart(groups: list[Heads], how: Attending, batch: Pass) -> Work:
-    """Heads that programs of attention finish first."""
+def _apart(groups: list[Heads], how: Attending, batch: Pass, queries: int = 1) -> Work:
+    """Heads that programs of attention finish first, so many ``queries`` each."""
     given = triton_pass(batch)
     angles = None if how.rotary is None else given.rotation_angles[how.rotary]
     scales, cells = batch.query_scales if how.grows else None, given.cell_ids[how.windowed]
-    return finishing(groups, angles, cells, how.norm_last, scales, apart=True)
+    return finishing(groups, angles, cells, how.norm_last, scales, apart=queries)
 
 
 def visible(how: Attending, given: TritonPass) -> tuple[Any, ...]:

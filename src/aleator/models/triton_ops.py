@@ -45,7 +45,7 @@ from aleator.models.triton_attention import (
     visible,
 )
 from aleator.models.triton_stacks import Stacked, TritonLinear
-from aleator.models.triton_sums import alone, part_norms, row_norm, sum_of
+from aleator.models.triton_sums import alone, operand, part_norms, row_norm, sum_of
 
 if TYPE_CHECKING:
     from aleator.models.config import ExpertsConfig
@@ -236,17 +236,17 @@ class TritonOps(TritonAttention):
         norms: tuple[Norm, Norm],
         router: Router,
     ) -> tuple[Tensor, Tensor, Routed]:
-        """See :class:`TorchOps`; few rows take two launches, if each matrix has one type."""
+        """See :class:`TorchOps`; few rows take one launch, if each matrix has one type."""
         x, made = _sum_of_few(y, residual)
-        first, last = alone(dense.gate_up, parts.router), alone(dense.down)
-        if made is None or not first or not last or parts.shared_router is not None:
+        first = alone(dense.gate_up, parts.router)
+        if made is None or not first or parts.shared_router is not None:
             return super().dense_and_route(y, residual, parts, dense, norms, router)
         second = Operand(made[0], row_norm(norms[1]), made[1])
         how = row_norm(norms[0]), dense.gate, dense.gated
         both = product_of_few(first, made[0], *how, parts=made[1], second=second)
-        inner, logits = torch.split(both, [last[0].n_in, parts.config.n_experts], -1)
-        routed = routing.routing(logits, parts.config, parts.choice_bias, parts.scales)
-        return x, product_of_few(last, inner), Routed(*routed)
+        n = parts.config.n_experts
+        routed = routing.routing(both[:, -n:], parts.config, parts.choice_bias, parts.scales)
+        return x, both[:, :-n], Routed(*routed)
 
     def mixture(self, parts: Mixture[Linear, Tensor], gate_up: Chosen, down: Chosen) -> Mixed:
         """See :class:`TorchOps`; few rows take two launches, if what is added has no norm."""
@@ -260,17 +260,26 @@ class TritonOps(TritonAttention):
         before, after = ([of[0] for of in listed[i::2]] for i in (0, 1))
         weighs_input = parts.config.weighs_input
 
-        def mixed(x: Tensor, norm: Norm, routed: Routed, residual: Residual) -> Activations:
-            if len(x) > FEW or not single:
+        def mixed(
+            x: Tensor, norm: Norm, routed: Routed, residual: Residual, last: Factors | None
+        ) -> Activations:
+            more = [] if last is None or shared is not None else alone(last.matrix)
+            if len(x) > FEW or not single or (last is not None and not more):
                 launch(routed.work)
-                return plain(x, norm, routed, residual)
-            alone = residual.norm is as_it_is
+                return plain(x, norm, routed, residual, last)
+            plainly = residual.norm is as_it_is
             times, weights = (routed.weights, None) if weighs_input else (None, routed.weights)
             how: Any = {"chosen": routed.chosen, "times": times, "beside": routed.work}
-            inner = product_of_few(before, x, row_norm(norm), parts.gate, parts.gated, **how)
-            added, scale = (residual.x, residual.scale) if alone else (None, 1.0)
+            if last is not None:
+                how["second"] = operand(last)
+            first = before + more
+            inner = product_of_few(first, x, row_norm(norm), parts.gate, parts.gated, **how)
+            if more:
+                n = more[0].n_out
+                inner, residual = inner[:, :-n], residual._replace(x=inner[:, -n:])
+            added, scale = (residual.x, residual.scale) if plainly else (None, 1.0)
             y = mixed_products(after, inner, routed.chosen, weights, routed.shared, added, scale)
-            return y if alone else self.left(y, residual)
+            return y if plainly else self.left(y, residual)
 
         return mixed
 

@@ -12,6 +12,7 @@ from triton.backends import compiler
 
 from aleator.models.kernels import attention, attention_kernels, cells, rotation
 from aleator.models.kernels.floats import Constants
+from aleator.models.kernels.norms import groups_at_once
 from tests.device.compiled import compiled, spills
 from tests.models.kernels.test_fused_compiled import check, scan_types
 
@@ -104,8 +105,50 @@ def test_attention_in_one_launch_fits(
     one_launch_fits(architecture, kind, group, dim, hadamard, {"beside": beside}, more)
 
 
-@pytest.mark.parametrize(("kind", "hadamard"), [("f16", 0), ("q8_0", 32), ("q5_1", 32)])
+@pytest.mark.parametrize(
+    ("capability", "kind", "group", "dim", "hadamard", "norm"),
+    [
+        (90, "f16", 4, 128, 0, ""), (80, "q8_0", 4, 128, 32, "rms"), (120, "bf16", 2, 64, 0, "layer"),
+        (80, "bf16", 8, 256, 0, "rms"), (120, "q5_1", 8, 128, 32, "rms"), (90, "f32", 8, 256, 0, "rms"),
+        (120, "f16", 8, 512, 0, "rms"),
+    ],
+)  # fmt: skip
 def test_attention_that_finishes_its_heads_fits(
+    capability: int, kind: str, group: int, dim: int, hadamard: int, norm: str
+) -> None:
+    """Queries that share a head of keys; the last are gemma4's."""
+    own, none, turn = pointers(kind), (None, "i32", "i32"), attention._hadamard_of(hadamard)
+    of_norm = "*fp32" if norm else None, "*fp32" if norm == "layer" else None, "fp32"
+    sides = (None, None), *[(own["data"], own["halves"])] * 2
+    groups = tuple(("*fp32", *of_norm, *to, *["i32"] * 6, *none, *none) for to in sides)
+    block = (
+        turn[0],
+        turn[2],
+        kind,
+        BYTES[kind],
+        groups_at_once(dim),
+        dim,
+        turn[1],
+        dim,
+        False,
+        0,
+        0,
+        dim,
+        0,
+    )
+    plain = 0, 1.0, "", 0, *block[4:]
+    forms = (
+        (8 * group, dim, norm, False, True, *plain, group), (8, dim, norm, False, True, *block, 1),
+        (8, dim, norm, False, False, *block, 1),
+    )  # fmt: skip
+    shape = Constants(((dim // 2, dim // 2, False, False),))
+    finish = {"finish": (groups, "*fp32", "*i64", None, "i32")}
+    more = {"FORMS": Constants(forms), "SHAPE": shape}
+    one_launch_fits(capability, kind, group, dim, hadamard, finish, more)
+
+
+@pytest.mark.parametrize(("kind", "hadamard"), [("f16", 0), ("q8_0", 32), ("q5_1", 32)])
+def test_attention_that_finishes_latent_heads_fits(
     architecture: int, kind: str, hadamard: int
 ) -> None:
     """Deepseek's with keys of every head: 128 channels, 64 that are rotated, and 128 of values."""
@@ -118,10 +161,10 @@ def test_attention_that_finishes_its_heads_fits(
     )
     sizes = [(192, True, 0, 1.0, "", 0), (192, True, *block), (128, False, *block)]
     forms = [
-        (8, dim, "", False, *how, 8, 256, turn[1], dim, False, *wide, dim, 0)
+        (8, dim, "", False, *how, 8, 256, turn[1], dim, False, *wide, dim, 0, 1)
         for (dim, *how), wide in zip(sizes, [(0, 0), (128, 64), (128, 0)], strict=True)
     ]
-    more = {"FORMS": Constants(tuple(forms)), "SHAPE": Constants(((32, 32, True, False, 1),))}
+    more = {"FORMS": Constants(tuple(forms)), "SHAPE": Constants(((32, 32, True, False),))}
     finish = {"finish": (groups, "*fp32", "*i64", None, "i32")}
     one_launch_fits(architecture, kind, 1, 192, hadamard, finish, more)
 

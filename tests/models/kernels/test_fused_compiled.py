@@ -239,7 +239,7 @@ def test_finished_heads(capability: int, kind: str, size: int, norm: str, beside
     block, log = (0, 0) if kind == "f16" else (32, 5)
     forms = tuple((
         n, 128, norm, together, True, by, 0.125, to, size, groups_at_once(n * 128) if together else 8,
-        128, log, 128, not to, 128, 0, n * 128 if together else 128, 0,
+        128, log, 128, not to, 128, 0, n * 128 if together else 128, 0, 1,
     ) for n, by, to in ((32, 0, ""), (8, block, kind)))  # fmt: skip
     groups = tuple(
         ("*fp32", weight, bias, "fp32", *side, *["i32"] * 6, *["*fp32", "i32", "i32"] * 2)
@@ -248,7 +248,7 @@ def test_finished_heads(capability: int, kind: str, size: int, norm: str, beside
     types = {"arguments": (groups, "*fp32", "*i64", "*fp32", "i32"), "beside": beside}
     fixed = {
         "KINDS": Constants((("heads",), ("convolution",))), "FORMS": Constants(forms),
-        "SHAPE": Constants(((64, 64, False, False, 1),)), "BESIDE": Constants(()),
+        "SHAPE": Constants(((64, 64, False, False),)), "BESIDE": Constants(()),
         "BESIDE_SHAPE": Constants(((4, True, 4, 64, 4),)),
     }  # fmt: skip
     check(works._worked, capability, types, fixed, num_warps=4 if beside else 1)
@@ -262,9 +262,9 @@ def test_heads_beside_products(capability: int, kind: str, cache: str, size: int
     """Deepseek's: 128 heads of 128 channels become 512, and 64 of queries and keys are rotated meanwhile."""
     block, log = (32, 5) if cache == "q8_0" else (0, 0)
     forms = (
-        (128, 576, "", False, True, 0, 1.0, "", 0, 8, 1024, 0, 576, False, 64, 0, 576, 512),
+        (128, 576, "", False, True, 0, 1.0, "", 0, 8, 1024, 0, 576, False, 64, 0, 576, 512, 1),
         (
-            1, 576, "rms", False, True, block, 0.125, cache, size, 8, 1024, log, 512, False, 576, 0, 512, 0,
+            1, 576, "rms", False, True, block, 0.125, cache, size, 8, 1024, log, 512, False, 576, 0, 512, 0, 1,
         ),
     )  # fmt: skip
     data = {"q8_0": "*u8", "f16": "*fp16", "bf16": "*i16"}[cache]
@@ -274,7 +274,7 @@ def test_heads_beside_products(capability: int, kind: str, cache: str, size: int
         ("*fp32", *side[:2], "fp32", *side[2:], *["i32"] * 6, *sources) for side in sides
     )
     arguments = groups, "*fp32", "*i64", None, "i32"
-    shape = Constants(((32, 32, True, False, 1),))
+    shape = Constants(((32, 32, True, False),))
     beside = "heads", ("i32", arguments), Constants(forms), shape
     products(capability, [kind], 1, 8, "", weighs="output", beside=beside)
 
@@ -342,9 +342,9 @@ def test_heads_with_programs_of_their_own(
         "HADAMARD_OUT": attention._hadamard_of(block), "MATRICES": forms_of(made),
         "TILES": Constants(tuple(map(own_heads._tile, made))), "NATIVE": True,
         "FORMS": Constants(
-            ((16, 576, "", False, True, 0, 1.0, "", 0, 8, 1024, 0, 576, False, 64, 0, 576, 512),)
+            ((16, 576, "", False, True, 0, 1.0, "", 0, 8, 1024, 0, 576, False, 64, 0, 576, 512, 1),)
         ),
-        "SHAPE": Constants(((32, 32, True, False, 1),)),
+        "SHAPE": Constants(((32, 32, True, False),)),
     }  # fmt: skip
     stack = 8 if (kind, cache) == ("Q6_K", "q5_1") else 0
     how = {"num_warps": own_heads.WARPS, "maxnreg": 255}
@@ -374,7 +374,20 @@ def test_products_and_logits(capability: int, kind: str) -> None:
 def test_products_of_the_experts_that_they_choose(
     capability: int, kinds: list[str], weighs: str, n: int, groups: int, scores: str
 ) -> None:
+    route = routes(n, groups, scores)
+    products(capability, kinds, 1, 8, "rms", "silu", weighs, beside=route)
+
+
+@pytest.mark.parametrize(("capability", "kind"), [(80, "Q4_K"), (90, "Q6_K"), (120, "BF16")])
+def test_experts_beside_the_end_of_a_dense_part(capability: int, kind: str) -> None:
+    """Gemma4's."""
+    how = "gelu_rounded", "output"
+    route = routes(128, 1, "softmax")
+    products(capability, [kind, kind], 1, 8, "rms", *how, beside=route, plain=True)
+
+
+def routes(n: int, groups: int, scores: str) -> tuple[str, Any, Any, Any]:
+    """What chooses 8 of n experts beside a product."""
     tensors = "*fp32", "*fp32" if groups > 1 else None, "*fp32", "*fp32", "*i32", "*fp32", "*fp32"
     shape = Constants(((n, 8, n, 16, groups, groups, 2, 4, scores, True),))
-    route = "route", ("i32", (*tensors, STRIDE, "fp32")), Constants(()), shape
-    products(capability, kinds, 1, 8, "rms", "silu", weighs, beside=route)
+    return "route", ("i32", (*tensors, STRIDE, "fp32")), Constants(()), shape

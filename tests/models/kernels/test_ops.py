@@ -198,7 +198,7 @@ def test_mixtures(shared: bool, weighs_input: bool, kinds: tuple[str, ...]) -> N
     for after, expected in ((as_it_is, residual + y * 0.5), (norm, residual + norm(y) * 0.5)):
         for n in COUNTS:
             own = routed(x[:n], norm)
-            made_ = mixed(x[:n], norm, own, Residual(residual[:n], 0.5, after))
+            made_ = mixed(x[:n], norm, own, Residual(residual[:n], 0.5, after), None)
             assert own.chosen.tolist() == number[:n].tolist()
             same(own.weights, weight[:n])
             assert isinstance(made_, Sum) == (n <= FEW and after is norm)

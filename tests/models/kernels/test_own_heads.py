@@ -10,6 +10,7 @@ import torch
 
 from aleator.cache.storage.layer import TYPES, HostLayer, LayerFormat
 from aleator.models.kernels import attention, cells, heads, recurrent, works
+from aleator.models.kernels.norms import RowNorm
 from aleator.models.kernels.own_heads import OwnHeads
 from aleator.models.kernels.planes import stack
 from aleator.models.kernels.product import product
@@ -57,15 +58,19 @@ def test_one_launch_is_several(up: str, down: str, cache: str, scaled: bool) -> 
 
     whole = torch.empty(t, n, rank + turned)
     group = heads.Heads(whole, None, True, None, (x[..., plain:],), skipped=rank)
-    finish = heads.finishing([group], by, torch.arange(t), scales=scales, apart=True)
+    finish = heads.finishing([group], by, torch.arange(t), scales=scales, apart=1)
     own = OwnHeads(x[..., :plain], ups, downs)
     made = attention.attend(whole, keys, values, seen, 0.1, spare=True, finish=finish, own=own)
     assert equal(made, expected.numpy())
 
 
 @pytest.mark.usefixtures("small_programs")
-@pytest.mark.parametrize(("cache", "rotation"), [("q8_0", 32), ("f16", 0)])
-def test_new_keys_and_values_are_finished_by_their_readers(cache: str, rotation: int) -> None:
+@pytest.mark.parametrize(
+    ("cache", "rotation", "group"), [("q8_0", 32, 1), ("f16", 0, 4), ("bf16", 0, 8)]
+)
+def test_new_keys_and_values_are_finished_by_their_readers(
+    cache: str, rotation: int, group: int
+) -> None:
     t, n, dim, wide = 3, 2, 64, 32
     by = RotationAngles(vector(t * 32, 3).view(t, 16, 2), 32, True)
     which, counts = np.arange(t, dtype=np.int32), np.array([4, 7, 1])
@@ -82,14 +87,16 @@ def test_new_keys_and_values_are_finished_by_their_readers(cache: str, rotation:
             old = vector(12 * n * layer.dim, i).numpy().reshape(12, n, -1)
             layer.write(np.arange(12), old)
         keys, values = map(cells.side, layers)
-        q, k, v = (vector(t * n * size, 5).view(t, n, size) for size in (dim, 32, wide))
+        k, v = (vector(t * n * size, 5).view(t, n, size) for size in (32, wide))
+        q = vector(t * n * group * dim, 6).view(t, n * group, dim)
+        norm = RowNorm("rms", vector(dim, 9), None, 1e-5) if group > 1 else None
         shared = vector(t * 32, 7).view(t, 1, 32).expand(t, n, 32)
         groups = [
-            heads.heads_of([q], None, True, None),
+            heads.heads_of([q], norm, True, None),
             heads.heads_of([k, shared], None, True, keys),
             heads.heads_of([v], None, False, values, keep=True),
         ]
-        finish = heads.finishing(groups, by, cell_ids, apart=joined)
+        finish = heads.finishing(groups, by, cell_ids, apart=group if joined else 0)
         if not joined:
             works.launch(finish)
         given = finish if joined else None

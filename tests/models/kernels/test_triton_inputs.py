@@ -50,8 +50,10 @@ def test_few_tokens(n: int, rows: int | None, tmp_path: Path, shapes: Any) -> No
     context = context_of(tmp_path, ONE_LAYER, n_ctx=512)
     context.decode(Batch.one([1] * n, logits=True))
     ((own, bucket),) = shapes
-    assert own == Shape(n, False, (n,), (n,), (1,), 0, -1)
-    assert bucket == (None if rows is None else Shape(rows, False, (256,), (256,), (1,), 0, -1))
+    alone = n == 1
+    assert own == Shape(n, False, (n,), (n,), (1,), 0, -1, alone)
+    whole = None if rows is None else Shape(rows, False, (256,), (256,), (1,), 0, -1, alone)
+    assert bucket == whole
 
 
 @pytest.mark.parametrize(
@@ -120,9 +122,10 @@ def test_kinds_of_layers_and_runs(
         batch.add(1, 0, [seq], logits=True)
     context.decode(batch)
     ((own, bucket),) = shapes
-    assert own == Shape(3, False, (1,) * kinds, (3,) * kinds, (1,) * kinds, runs, -1)
+    alone = kinds > 0
+    assert own == Shape(3, False, (1,) * kinds, (3,) * kinds, (1,) * kinds, runs, -1, alone)
     rooms = (256,) * kinds
-    assert bucket == Shape(4, False, rooms, rooms, (1,) * kinds, 4 if runs else 0, -1)
+    assert bucket == Shape(4, False, rooms, rooms, (1,) * kinds, 4 if runs else 0, -1, alone)
 
 
 @pytest.mark.parametrize("which", ["type_k", "type_v"])

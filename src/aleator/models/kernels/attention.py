@@ -23,6 +23,9 @@ from aleator.models.kernels.works import launch
 FEW, SHORT = 16, 1024
 """Up to this many tokens, and cells that one sees, attention is one launch: each program has little work."""
 
+QUERIES = 8
+"""The most queries of a program on a device."""
+
 ALONE = 256
 """Up to this many heads of tokens with compressed keys have a program each, which also reads their matrices.
 
@@ -61,8 +64,8 @@ def attend(
     ``slopes``, float32 [H], are ALiBi's.  ``angles`` rotate by positions (None: nothing rotates); their rows
     are for ``-seen.deltas``, or with raw keys for all positions from 0, with magnitude 1.  ``room``, float32,
     is working memory; with more of it, more tokens are computed at once.  ``spare``: ``q`` may be changed.
-    ``finish``: queries that are finished first, ``apart``, and keys and values that only their own token and
-    head sees; ``own``: what makes ``q`` before, and what is made of each head's result; where :func:`joins`.
+    ``finish``: queries that are finished first, ``apart``, and keys and values that only their own token
+    sees; ``own``: what makes ``q`` before, and what is made of each head's result; where :func:`joins`.
     ``beside``: a scan that is done too.
     """
     t, heads, dim = q.shape
@@ -107,7 +110,9 @@ def attend(
         raise ValueError(f"room for scores must hold {size} floats")
     b = _blocks(at_once * keys.heads, padded, values.dim, variants > 1, once, most)
     if finish is not None:
-        b = b._replace(pairs=1, group=1, cells=64)
+        b = b._replace(pairs=1)
+    if own is not None:
+        b = b._replace(group=1, cells=64)
     blocks, groups = triton.cdiv(seen.longest, b.cells), padded // b.group
     tops = torch.empty(at_once * keys.heads * padded * blocks, device=q.device)
     for begin in range(0, t, at_once):
@@ -122,7 +127,7 @@ def attend(
         index = seen.rows if variants > 1 else cells
         if once:
             made, more = (out, {}) if own is None else own.given()
-            z, further = groups if finish is None else group, 0
+            z, further = groups if own is None else group, 0
             if finish is not None:
                 more |= {"finish": finish.arguments, "FORMS": finish.forms, "SHAPE": finish.shape}
             if beside is not None:
@@ -151,7 +156,7 @@ def attend(
 
 
 def joins(tokens: int, heads: int, seen: SeenTensors, angles: RotationAngles | None) -> bool:
-    """Whether attention is one launch, whose programs can finish their heads first."""
+    """Whether attention is one launch, so that programs can finish their heads first."""
     moved = angles is not None and (seen.raw or seen.n_rotations > 1)
     few = 0 < tokens <= FEW and seen.longest <= SHORT
     return few and not moved and tokens * heads * seen.longest <= ROOM
@@ -186,11 +191,11 @@ def _blocks(pairs: int, group: int, dim_v: int, variants: bool, once: bool, most
     :func:`_most_cells`.
     """
     together = min(triton.next_power_of_2(pairs), sized(32, 1))
-    queries = min(group, sized(group, 8))
-    cells, channels = 64 if queries < 8 and not variants else 32, sized(1024, 32)
+    queries = min(group, sized(group, QUERIES))
+    cells, channels = 64 if queries < QUERIES and not variants else 32, sized(1024, 32)
     if once:
         channels = 128
-    if once and most < 64 and queries == 8:
+    if once and most < 64 and queries == QUERIES:
         cells, channels = most, 64
     return _Blocks(
         together, queries, sized(64, cells), min(triton.next_power_of_2(dim_v), channels)

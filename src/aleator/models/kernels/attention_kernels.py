@@ -237,8 +237,8 @@ def attend(
 
     ``HADAMARD_Q`` and ``HADAMARD_OUT`` rotate queries and outputs: block, its logarithm and factor; block 0:
     they do not rotate.  ``own`` to NATIVE: see :class:`~aleator.models.kernels.own_heads.OwnHeads`.
-    ``finish``, FORMS and SHAPE: the program's heads are finished first, one of each group.  ``beside`` and SCAN
-    are of a scan, by programs whose second number is not 0.
+    ``finish``, FORMS and SHAPE: the program's heads are finished first.  ``beside`` and SCAN are of a scan, by
+    programs whose second number is not 0.
     """
     if beside is not None:
         if tl.program_id(1) > 0:
@@ -248,13 +248,14 @@ def attend(
             return
     if finish is not None:
         token = tl.program_id(0) % n_tokens
-        head_ = tl.program_id(0) // n_tokens * GROUP + tl.program_id(2)
-        number = token * (HEADS * GROUP) + head_
+        EACH: tl.constexpr = HEADS * (GROUP if own is not None else 1)  # programs of a token
+        head_ = tl.program_id(0) // n_tokens * (EACH // HEADS) + tl.program_id(2)
+        number = token * EACH + head_
         if own is not None:
             at_q = q + number.to(tl.int64) * DIM
             own_queries(own, at_q, head_, number, MATRICES, TILES, NATIVE)
         for g in range(0, len(FORMS)):
-            finish_heads(finish, n_tokens, number + g * n_tokens * (HEADS * GROUP), FORMS, SHAPE)
+            finish_heads(finish, n_tokens, number + g * n_tokens * EACH, FORMS, SHAPE)
             tl.debug_barrier()
     if HADAMARD_Q[0] > 0 or HADAMARD_OUT[0] > 0:
         pair = tl.program_id(0) * PAIRS + tl.arange(0, PAIRS)

@@ -75,7 +75,7 @@ def finishing(
     cells: torch.Tensor,
     norm_last: bool = False,
     scales: torch.Tensor | None = None,
-    apart: bool = False,
+    apart: int = 0,
 ) -> Work:
     """What is to be launched to normalise heads, rotate and store them.
 
@@ -85,17 +85,19 @@ def finishing(
         cells: the tokens' cells, int64 [T]; -1: a token is not stored.
         norm_last: heads are normalised after their rotation.
         scales: float32 [T], the last factors of the first group, which is not stored; None: 1.
-        apart: each head has its own program, also of less than a launch.
+        apart: as many neighbouring heads of the first group, a power of two, have a program, and one of each
+            other group, also of less than a launch; 0: as many as are quick.
     """
     groups = [each for each in groups if each.x.numel()]
     if not groups:
         return Work("heads", 0, 0, (), Constants(()), Constants(()))
     widest = triton.next_power_of_2(max(each.x.shape[2] for each in groups))
-    block = 1 if apart else max(1, sized(1 << 14, 1) // widest)
+    most = max(1, sized(1 << 14, 1) // widest)
     listed, forms, first = [], [], 0
     pairs = 0 if angles is None else angles.cos_sin.shape[1]
     for g, (x, norm, rotates, to, sources, normed, together, skipped) in enumerate(groups):
         t, heads, dim = x.shape
+        block = most if not apart else apart if g == 0 else 1
         programs = triton.cdiv(t * heads, block)
         weight, bias, eps = (
             (None, None, 0.0) if norm is None else (norm.weight, norm.bias, norm.eps)
@@ -116,7 +118,7 @@ def finishing(
             rotates and pairs > 0, rotated, hadamard_scale(rotated), "" if to is None else to.kind,
             0 if to is None else to.block_bytes, groups_at_once(summed), triton.next_power_of_2(dim),
             max(rotated, 1).bit_length() - 1, normed, scales is not None and g == 0, *wide, summed,
-            skipped,
+            skipped, block,
         ))  # fmt: skip
         first += programs
     arguments = (
@@ -124,21 +126,21 @@ def finishing(
         0 if angles is None else angles.offset,
     )  # fmt: skip
     wide = triton.next_power_of_2(max(pairs, 1))
-    shape = pairs, wide, angles is not None and angles.interleaved, norm_last, block
+    shape = pairs, wide, angles is not None and angles.interleaved, norm_last
     given = arguments, Constants(tuple(forms)), Constants((shape,))
     return Work("heads", first, len(groups[0].x), *given, warps=1)
 
 
 @triton.jit
 def finish_heads(arguments, n_tokens, number, FORMS: tl.constexpr, SHAPE: tl.constexpr):
-    """Program ``number`` of :func:`finishing`: as many heads of one of the groups as ``SHAPE`` says last."""
+    """Program ``number`` of :func:`finishing`: as many heads of one of the groups as its form says last."""
     groups, angles, cells, scales, offset = arguments
     for g in tl.static_range(len(FORMS)):
         first, programs = groups[g][10], groups[g][11]
         if (number >= first) & (number < first + programs):
             _finish_group(
                 groups[g], angles, cells, scales, number - first, n_tokens, offset,
-                FORMS, g, SHAPE[0], SHAPE[1], SHAPE[2], SHAPE[3], SHAPE[4],
+                FORMS, g, SHAPE[0], SHAPE[1], SHAPE[2], SHAPE[3],
             )  # fmt: skip
 
 
@@ -146,13 +148,14 @@ def finish_heads(arguments, n_tokens, number, FORMS: tl.constexpr, SHAPE: tl.con
 def _finish_group(
     group, angles, cells, scales, number, n_tokens, offset,
     FORMS: tl.constexpr, G: tl.constexpr, PAIRS: tl.constexpr, WIDE: tl.constexpr,
-    INTERLEAVED: tl.constexpr, LAST: tl.constexpr, BLOCK: tl.constexpr,
+    INTERLEAVED: tl.constexpr, LAST: tl.constexpr,
 ):  # fmt: skip
     (
         x, weight, bias, eps, data, halves, cell_stride, head_stride, stride, t_stride, _, _,
         a, a_t, a_h, b, b_t, b_h,
     ) = group  # fmt: skip
-    AT: tl.constexpr = 18 * G
+    AT: tl.constexpr = 19 * G
+    BLOCK: tl.constexpr = FORMS[AT + 18]
     HEADS: tl.constexpr = FORMS[AT]
     DIM: tl.constexpr = FORMS[AT + 1]
     NORM: tl.constexpr = FORMS[AT + 2]

@@ -99,7 +99,7 @@ class AttentionOps:
         how: Attending,
         batch: Pass,
     ) -> Tensor:
-        """The result of :meth:`attend`, of what :meth:`finish` gives; each head of queries has its own keys."""
+        """The result of :meth:`attend`, of what :meth:`finish` gives."""
         return self.attend(self.finish(q, k, v, how, batch), how, batch)
 
     def attend_compressed(

@@ -9,7 +9,7 @@ from torch import Tensor
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import Norm, as_it_is
-from aleator.models.layers.operands import Activations, Residual, Routed
+from aleator.models.layers.operands import Activations, Factors, Residual, Routed
 from aleator.models.layers.ops import TorchOps
 from aleator.models.layers.parts import FeedForward, Mixture
 from aleator.models.layers.passes import Pass
@@ -72,7 +72,7 @@ class Experts:
 
     def __call__(self, x: Tensor, norm: Norm, residual: Residual) -> Activations:
         """See :data:`Part`."""
-        return self.mixed(x, norm, self.route(x, norm), residual)
+        return self.mixed(x, norm, self.route(x, norm), residual, None)
 
 
 class DenseAndExperts:
@@ -94,8 +94,9 @@ class DenseAndExperts:
 
     def __call__(self, x: Tensor, norm: Norm, residual: Residual) -> Activations:
         """See :data:`Part`; the norm is the dense part's."""
-        routed = self.experts.route(x, self.router_norm)
-        return self.ops.left(self._both(x, self.dense(x, norm), routed), residual)
+        routed, parts = self.experts.route(x, self.router_norm), self.dense.parts
+        inner = self.ops.product(parts.gate_up, x, norm, parts.gate, parts.gated)
+        return self.ops.left(self._both(x, inner, routed), residual)
 
     def after(self, y: Activations, residual: Residual, norm: Norm, then: Residual) -> Activations:
         """See :meth:`Dense.after`."""
@@ -103,10 +104,11 @@ class DenseAndExperts:
         made = self.ops.dense_and_route(y, residual, *of, norms, self.experts.route)
         return self.ops.left(self._both(*made), then._replace(x=made[0]))
 
-    def _both(self, x: Tensor, dense: Tensor, routed: Routed) -> Activations:
+    def _both(self, x: Tensor, inner: Tensor, routed: Routed) -> Activations:
         """The sum of the dense part of ``x`` and the experts, after the norm of each."""
-        beside = Residual(dense, norm=self.expert_post_norm, own=self.dense_post_norm)
-        return self.experts.mixed(x, self.expert_norm, routed, beside)
+        beside = Residual(x, norm=self.expert_post_norm, own=self.dense_post_norm)
+        last = Factors(self.dense.parts.down, inner)
+        return self.experts.mixed(x, self.expert_norm, routed, beside, last)
 
 
 class FeedForwardAfterState:

@@ -231,18 +231,22 @@ class TorchOps(AttentionOps):
         norms: tuple[Norm, Norm],
         router: Router,
     ) -> tuple[Tensor, Tensor, Routed]:
-        """What ``y`` makes with ``residual``, the dense part of that, and its experts.
+        """What ``y`` makes with ``residual``, what goes through ``dense.down`` of that, and its experts.
 
         ``norms``: of what the dense part and the router take.
         """
         x, inner = self.sum_product(y, residual, dense.gate_up, norms[0], dense.gate, dense.gated)
-        return x, self.product(dense.down, inner), router(x, norms[1])
+        return x, inner, router(x, norms[1])
 
     def mixture(self, parts: Mixture[Linear, Tensor], gate_up: Chosen, down: Chosen) -> Mixed:
         """A function that computes and adds a mixture's experts; ``gate_up`` and ``down`` have all matrices."""
         shared = parts.shared
 
-        def mixed(x: Tensor, norm: Norm, routed: Routed, residual: Residual) -> Activations:
+        def mixed(
+            x: Tensor, norm: Norm, routed: Routed, residual: Residual, last: Factors | None
+        ) -> Activations:
+            if last is not None:
+                residual = residual._replace(x=self.product(*last))
             x, chosen, weights = norm(x), routed.chosen, routed.weights.to(x)
             taken, of_shared, own = x[:, None].expand(-1, chosen.shape[1], -1), None, None
             if parts.config.weighs_input:
