@@ -112,7 +112,8 @@ def test_new_keys_of_one_token_each(
     """Attention's programs finish them, but where scores of all tokens have no room at once."""
     monkeypatch.setattr(attention, "ROOM", room)
     path = write_wide(tmp_path / "m.gguf", SPECS[name], "Q8_0")
-    made, how = [], {"type_k": cache, "type_v": cache}
+    how: Any = {"type_k": cache, "type_v": cache}
+    made = []
     for form in ("native", "triton"):
         decoder = build_decoder(open_weights(path), form=form)
         context = Context(decoder, n_ctx=32, n_ubatch=8, n_seq_max=2, n_threads=1, **how)
