@@ -121,22 +121,8 @@ def test_attention_that_finishes_its_heads_fits(
     of_norm = "*fp32" if norm else None, "*fp32" if norm == "layer" else None, "fp32"
     sides = (None, None), *[(own["data"], own["halves"])] * 2
     groups = tuple(("*fp32", *of_norm, *to, *["i32"] * 6, *none, *none) for to in sides)
-    block = (
-        turn[0],
-        turn[2],
-        kind,
-        BYTES[kind],
-        groups_at_once(dim),
-        dim,
-        turn[1],
-        dim,
-        False,
-        0,
-        0,
-        dim,
-        0,
-    )
-    plain = 0, 1.0, "", 0, *block[4:]
+    rest = groups_at_once(dim), dim, turn[1], dim, False, 0, 0, dim, 0
+    plain, block = (0, 1.0, "", 0, *rest), (turn[0], turn[2], kind, BYTES[kind], *rest)
     forms = (
         (8 * group, dim, norm, False, True, *plain, group), (8, dim, norm, False, True, *block, 1),
         (8, dim, norm, False, False, *block, 1),

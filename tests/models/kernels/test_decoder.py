@@ -99,17 +99,24 @@ def test_heads_without_a_program_of_their_own(
         assert made.tobytes() == theirs.tobytes()
 
 
-@pytest.mark.parametrize("room", [attention.ROOM, 100])
+@pytest.mark.parametrize(
+    ("name", "cache", "room"),
+    [
+        ("minicpm3", "f16", attention.ROOM), ("minicpm3", "f16", 100), ("qwen3", "q8_0", attention.ROOM),
+        ("gpt-oss", "q5_1", attention.ROOM), ("gemma4", "bf16", attention.ROOM),
+    ],
+)  # fmt: skip
 def test_new_keys_of_one_token_each(
-    room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, cache: str, room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Latent heads' own keys, also where scores of all tokens have no room at once."""
+    """Attention's programs finish them, but where scores of all tokens have no room at once."""
     monkeypatch.setattr(attention, "ROOM", room)
-    path = write_wide(tmp_path / "m.gguf", SPECS["minicpm3"], "Q8_0")
+    path = write_wide(tmp_path / "m.gguf", SPECS[name], "Q8_0")
+    how: Any = {"type_k": cache, "type_v": cache}
     made = []
     for form in ("native", "triton"):
         decoder = build_decoder(open_weights(path), form=form)
-        context = Context(decoder, n_ctx=32, n_ubatch=8, n_seq_max=2, n_threads=1)
+        context = Context(decoder, n_ctx=32, n_ubatch=8, n_seq_max=2, n_threads=1, **how)
         for i in range(2):
             batch = Batch()
             for seq in (0, 1):

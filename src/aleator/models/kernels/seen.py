@@ -40,10 +40,12 @@ def visible_cells(batch: MicroBatch, raw: bool = False, distances: bool = False)
 
 def apart(batch: MicroBatch) -> bool:
     """Whether no token sees the cell of another one of the micro-batch; its own it sees."""
-    seen = batch.seen
-    new = np.concatenate(([0], np.cumsum(np.isin(seen.cells, batch.cell_ids))))
+    seen, ids = batch.seen, batch.cell_ids
+    new = np.zeros(1 + max(seen.cells.max(initial=0), ids.max(initial=0)), bool)
+    new[ids] = True
+    before = np.concatenate(([0], np.cumsum(new[seen.cells])))
     first = seen.start[seen.list]
-    return bool((new[first + seen.counts] - new[first] <= 1).all())
+    return bool((before[first + seen.counts] - before[first] <= 1).all())
 
 
 def listed(

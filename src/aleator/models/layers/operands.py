@@ -91,7 +91,7 @@ EachHead = Callable[[torch.Tensor], torch.Tensor]
 """A product of each head of x [T, H, n_in] with its own matrix, [T, H, n_out]."""
 Router = Callable[[torch.Tensor, Norm], Routed]
 """x [T, n_embd] and its norm -> its experts."""
-Mixed = Callable[[torch.Tensor, Norm, Routed, Residual, "Factors | None"], Activations]
+Mixed = Callable[[torch.Tensor, Norm, Routed, Residual, Factors | None], Activations]
 """x [T, n_embd], its norm and its experts -> the experts' results, added as the fourth argument says.
 
 With the last argument they are added to this product.
