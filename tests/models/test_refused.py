@@ -39,7 +39,7 @@ def test_gguf(architecture: str, fields: dict[str, Any], words: str, tmp_path: P
     ("config", "words"),
     [
         ({"quant_method": "hqq"}, "'hqq'"),
-        ({"quant_method": "gptq", "bits": 8}, "'gptq' with bits=8"),
+        ({"quant_method": "gptq", "bits": 3}, "'gptq' with bits=3"),
         ({}, "an unknown method"),
     ],
 )
