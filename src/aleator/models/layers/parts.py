@@ -218,7 +218,7 @@ class Attention(Generic[M, V]):
             if not self.stores:
                 del widths["attn_k"]
             if "attn_qkv.bias" in source:  # of another size, or it would be divided
-                source.weights.expect(f"{source.prefix}attn_qkv.bias", (sum(widths.values()),))
+                source.values("attn_qkv.bias", sum(widths.values()))
             self.qkv = source.matrix(
                 list(widths),
                 self.wide or config.n_embd,
