@@ -218,7 +218,8 @@ function rowsOf(whole, rows, shape) {
 function joinGate(tensors, at, heads) {
   const names = [`${at}attn_q.weight`, `${at}attn_gate.weight`]
   let pair = names.map((name) => tensors.get(name))
-  if (!pair.every((each) => each && String(each.shape) === String(pair[0]?.shape)) || pair[0].shape[0] % heads) return
+  if (!pair.every((each) => each?.shape.length === 2 && String(each.shape) === String(pair[0].shape))) return
+  if (pair[0].shape[0] % heads) return
   const wider = pair[0].type === pair[1].type ? [] : pair.map(widened)
   if (wider.length) pair = pair.map((each, i) => ({ ...each, type: 'F32', data: wider[i].part(0, 4 * wider[i].length, Uint8Array) }))
   const size = pair[0].data.length / heads

@@ -204,7 +204,7 @@ def test_bits_of_experts_are_those_alone(
         assert (context.decode(Batch.one([TOKENS[pos]], pos)) == row).all(), pos
 
 
-def write_outer_peft(folder: Path, tensors: Mapping[str, Floats]) -> Path:
+def write_outer_peft(folder: Path, tensors: Mapping[str, Floats], **settings: Any) -> Path:
     from safetensors.numpy import save_file
 
     folder.mkdir()
@@ -212,7 +212,7 @@ def write_outer_peft(folder: Path, tensors: Mapping[str, Floats]) -> Path:
         {f"base_model.model.{n}": np.ascontiguousarray(t) for n, t in tensors.items()},
         folder / "adapter_model.safetensors",
     )
-    about = {"peft_type": "LORA", "r": RANK, "lora_alpha": ALPHA}
+    about = {"peft_type": "LORA", "r": RANK, "lora_alpha": ALPHA} | settings
     (folder / "adapter_config.json").write_text(json.dumps(about))
     return folder
 

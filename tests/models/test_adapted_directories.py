@@ -36,6 +36,10 @@ GEMMA = SMALL | {
     "head_dim": 8, "global_head_dim": 16, "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 96,
     "sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"],
 }  # fmt: skip
+AFMOE = SMALL | {
+    "head_dim": 16, "num_experts": 6, "num_experts_per_tok": 3, "num_dense_layers": 1,
+    "moe_intermediate_size": 24, "sliding_window": 8, "mup_enabled": True,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -50,6 +54,9 @@ GEMMA = SMALL | {
         ("Gemma4TextConfig", GEMMA,
          ("per_layer_input_gate", "per_layer_projection", "per_layer_model_projection"), True),
         ("Qwen2MoeConfig", QWEN3_MOE, ("shared_expert_gate",), True),
+        ("AfmoeConfig", AFMOE, ("q_proj", "k_proj"), True),
+        ("AfmoeConfig", AFMOE, ("self_attn.gate_proj", "router.gate"), True),
+        ("AfmoeConfig", AFMOE, ("q_proj", "self_attn.gate_proj", "up_proj"), True),
     ],
 )  # fmt: skip
 def test_adapters_of_peft(

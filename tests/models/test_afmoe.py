@@ -1,4 +1,4 @@
-"""afmoe's gates in a tensor of their own, and norms of parts beside each other that a file lacks."""
+"""afmoe's gates in a tensor of their own, and what files of the dense architectures lack or have too much."""
 
 from __future__ import annotations
 
@@ -10,10 +10,17 @@ import pytest
 from dense_models import DENSE
 from wide_models import write_model
 
+from aleator import load
 from aleator.core.errors import FileFormatError, UnsupportedModel
+from aleator.generate.imatrix import InputSums
 from aleator.models import build_decoder, open_weights
+from aleator.models.adapted import Part, behind_each_query
+from aleator.models.column_orders import shared_orders
 from aleator.models.files.tensor_types import StoredTensor
-from aleator.models.weights import separated
+from aleator.models.weights import Weights, separated
+from tests.models.adapters import RANK
+from tests.models.test_adapted import write_outer_peft
+from tests.models.test_adapters import adapted
 
 Q, GATE = "blk.0.attn_q.weight", "blk.0.attn_gate.weight"
 
@@ -35,14 +42,89 @@ def test_gates_stand_behind_their_queries_in_any_type(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.parametrize("rows", [1, 12])
-def test_gates_of_another_size_are_not_joined(rows: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("shapes", [[(64, 64), (1, 64)], [(64, 64), (12, 64)], [(64,), (64,)]])
+def test_gates_of_another_size_are_not_joined(
+    shapes: list[tuple[int, ...]], tmp_path: Path
+) -> None:
     weights = open_weights(write_model(tmp_path / "m.gguf", DENSE["afmoe"]))
-    given = {
-        Q: StoredTensor.of(np.ones((64, 64), np.float32)),
-        GATE: StoredTensor.of(np.ones((rows, 64), np.float32)),
-    }
+    tensors = (StoredTensor.of(np.ones(shape, np.float32)) for shape in shapes)
+    given = dict(zip((Q, GATE), tensors, strict=True))
     assert separated(given, weights.architecture, weights.config) == given
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_columns_in_another_order(shared: bool, tmp_path: Path) -> None:
+    """All that takes attention's input has one order, or none has."""
+    weights = open_weights(write_model(tmp_path / "m.gguf", replace(DENSE["afmoe"], type="Q8_0")))
+    config, order = weights.config, np.arange(64, dtype=np.int32)[::-1].copy()
+    names = [Q, GATE, Q.replace("_q", "_k"), Q.replace("_q", "_v")]
+    given = {
+        name: replace(weights.stored(names[2]), order=order if shared or name != GATE else None)
+        for name in names
+    }
+    given[GATE] = replace(given[GATE], shape=given[Q].shape)
+    made = separated(shared_orders(given, config), weights.architecture, config)
+    assert list(made) == [Q, *names[2:]]
+    assert all((each.order is not None) == shared for each in made.values())
+    rows = given[Q].floats().reshape(config.n_heads[0], 1, -1, 64)
+    gates = given[GATE].floats().reshape(rows.shape)
+    both = np.concatenate([rows, gates], 1).reshape(made[Q].shape)
+    np.testing.assert_allclose(made[Q].floats(), both, rtol=1e-3, atol=0)
+
+
+def test_an_imatrix_has_the_gates_and_their_queries(tmp_path: Path) -> None:
+    model = load(write_model(tmp_path / "m.gguf", DENSE["afmoe"]))
+    sums = InputSums(model.weights)
+    list(sums.read(model.context(8), [1, 2, 3, 4], 4, 1, None))
+    found = sums.found()
+    for name in (Q, GATE):
+        for mine, wanted in zip(found[name], found[Q.replace("_q", "_k")], strict=True):
+            np.testing.assert_array_equal(mine, wanted)
+
+
+def test_adapters_of_queries_and_gates_with_scales_of_their_own() -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((2, *shape), np.float32) for shape in ((3, 8), (12, 3)))
+    for scales in ((2.0, 0.5), (0.0, 3.0), (1.5, None), (None, 1.5)):
+        query, gate = (
+            None if scale is None else Part(StoredTensor.of(a[i]), StoredTensor.of(b[i]), scale)
+            for i, scale in enumerate(scales)
+        )
+        made = behind_each_query(query, gate, heads=4)
+        added = [np.float32(scale or 0) * (b[i] @ a[i]) for i, scale in enumerate(scales)]
+        wanted = np.stack([each.reshape(4, 3, 8) for each in added], 1).reshape(24, 8)
+        mine = np.float32(made.scale) * (made.b.floats() @ made.a.floats())
+        np.testing.assert_allclose(mine, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_adapters_that_are_refused(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "m.gguf", DENSE["afmoe"])
+    at = "model.layers.0.self_attn.gate_proj.lora"
+    parts = {f"{at}_A.weight": np.ones((RANK, 64), np.float32)}
+    for rows, more, error, what in (
+        (32, {}, FileFormatError, r"shape \[32, 64\], and the model's is \[64, 64\].*attn_gate"),
+        (
+            64,
+            {f"{at}_magnitude_vector": np.ones(64, np.float32)},
+            UnsupportedModel,
+            "attn_gate.*DoRA",
+        ),
+    ):
+        b = {f"{at}_B.weight": np.ones((rows, RANK), np.float32)}
+        folder = write_outer_peft(tmp_path / str(rows), parts | b | more, use_dora=bool(more))
+        with pytest.raises(error, match=what):
+            adapted(model, folder)
+
+
+def test_biases_of_another_size_are_refused(tmp_path: Path) -> None:
+    """Those of queries, keys and values in one tensor, which files may lack."""
+    weights = open_weights(write_model(tmp_path / "m.gguf", DENSE["gptneox"]))
+    tensors = {name: weights.stored(name) for name in weights.names()}
+    tensors = {name: each for name, each in tensors.items() if "attn_q.bias" not in name}
+    tensors["blk.1.attn_qkv.bias"] = StoredTensor.of(np.ones(96, np.float32))
+    given = Weights(weights.path, weights.architecture, weights.config, tensors, weights.gguf)
+    with pytest.raises(FileFormatError, match=r"blk\.1\.attn_qkv\.bias.*192"):
+        build_decoder(given)
 
 
 @pytest.mark.parametrize("form", ["native", "torch"])

@@ -65,6 +65,10 @@ class InputSums:
                 joint = self._sums.get(name.removesuffix(part) + whole)
                 if name.endswith(part) and joint is not None:
                     self._squares.watch(weights.stored(name).data, *joint)
+        for name in weights.gates:
+            query = name.replace("attn_gate", "attn_q")
+            self._sums[name] = self._sums[query]
+            self._squares.watch(weights.stored(query).data, *self._sums[query])
 
     def _name_as_files_do(self, weights: Weights) -> None:
         """Give the sums of a directory the names, too, that matrices have in the file that it becomes."""

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from aleator.core.errors import FileFormatError
+from aleator.core.records import dataclass
 from aleator.models.config import ModelConfig, present
 from aleator.models.files.tensor_types import StoredTensor
 
@@ -52,6 +55,41 @@ _FED = "|".join(_FEED_FORWARD)
 _ONE = "|".join(map(re.escape, (each for each in _KINDS if each not in _OF_HEADS)))
 _OF_LAYER = rf"blk\.({_NUMBER})\.(?:({_ONE})|({_FED}|{'|'.join(_OF_HEADS)})\.({_NUMBER}))\.weight"
 _OF_EXPERTS = rf"(blk\.{_NUMBER}\.(?:ffn_gate_up|{_FED}))_exps\.weight"
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a file holds for one matrix, with rows in the order of that kind of file."""
+
+    a: StoredTensor  # [rank, n_in]; of embeddings [n_vocab, rank]
+    b: StoredTensor  # [n_out, rank]
+    scale: float
+    magnitude: StoredTensor | None = None
+
+
+def behind_each_query(query: Part | None, gate: Part | None, heads: int) -> Part:
+    """What changes queries and their gates, as the change of the matrix that has each gate behind its query."""
+    given = [(i, part) for i, part in enumerate((query, gate)) if part is not None]
+    scale = given[0][1].scale or 1.0
+    rows = []
+    for i, part in given:
+        b = part.b.floats().reshape(heads, 1, -1, part.b.shape[1])
+        both = np.zeros((heads, 2, *b.shape[2:]), np.float32)
+        both[:, i] = b[:, 0] * np.float32(part.scale / scale)
+        rows.append(both.reshape(-1, b.shape[3]))
+    a = np.concatenate([part.a.floats() for _, part in given])
+    return Part(StoredTensor.of(a), StoredTensor.of(np.concatenate(rows, 1)), scale)
+
+
+def check_shape(path: Path, tensor: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+    """Raise FileFormatError if an adapter's ``shape`` is not its matrix's."""
+    if shape != wanted:
+        raise FileFormatError(
+            path,
+            f"the adapter is for a matrix of shape {list(shape)}, and the model's is {list(wanted)}: "
+            "give an adapter that was trained on this model",
+            field=tensor,
+        )
 
 
 def adaptable(name: str) -> bool:

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
-from aleator.core.records import dataclass
 from aleator.models import adapted
+from aleator.models.adapted import Part, check_shape
 from aleator.models.adapter_memory import (
     KEPT,
     columns,
@@ -37,7 +37,7 @@ from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.fingerprint import fingerprint
 from aleator.models.peft_experts import of_experts
 from aleator.models.peft_patterns import Patterns, check_names
-from aleator.models.weights import Weights, separated
+from aleator.models.weights import Weights, layer_of, separated
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 LARGEST_ALPHA, LARGEST_RANK = 1e6, 4096
@@ -72,16 +72,6 @@ _NOT_MERGED = ("ADAPTION_PROMPT", "XLORA", "POLY")
 _TRAIN = "it cannot be merged into its model either: train an adapter of the type LORA"
 
 _TWICE = "the adapter changes this matrix twice"
-
-
-@dataclass(frozen=True)
-class _Part:
-    """What a file holds for one matrix, with rows in the order of that kind of file."""
-
-    a: StoredTensor  # [rank, n_in]; of embeddings [n_vocab, rank]
-    b: StoredTensor  # [n_out, rank]
-    scale: float
-    magnitude: StoredTensor | None = None
 
 
 def load_adapters(files: Sequence[AdapterFile], weights: Weights, kind: str = "auto") -> Adapters:
@@ -122,7 +112,7 @@ def _load(name: str, path: Path, weights: Weights, kind: str) -> Adapter:
         for key in ("task_name", "prompt_prefix"):
             about[key] = gguf.fields.get(f"adapter.lora.{key}", "")
     matrices: dict[str, LowRank] = {}
-    for tensor, part in parts.items():
+    for tensor, part in _with_gates(path, parts, weights).items():
         for own, made in _low_ranks(path, tensor, part, weights, kind):
             if own in matrices:
                 raise FileFormatError(path, _TWICE, field=own)
@@ -157,7 +147,7 @@ def _grown(matrix: LowRank) -> StoredTensor:
     return StoredTensor.of(np.zeros(0, np.float32) if matrix.grows is None else matrix.grows)
 
 
-def _read_gguf(gguf: GGUFFile, weights: Weights) -> dict[str, _Part]:
+def _read_gguf(gguf: GGUFFile, weights: Weights) -> dict[str, Part]:
     path, fields = gguf.path, gguf.fields
     kind = fields.get("general.type", "model")
     if kind != "adapter":
@@ -205,7 +195,7 @@ def _read_gguf(gguf: GGUFFile, weights: Weights) -> dict[str, _Part]:
     return _paired(path, found, lambda _, rank: alpha / rank if alpha else 1.0)
 
 
-def _read_peft(path: Path, weights: Weights) -> dict[str, _Part]:
+def _read_peft(path: Path, weights: Weights) -> dict[str, Part]:
     fields = read_json(path / CONFIG)
     _check_config(fields)
     files, config = weights.architecture.hugging_face, weights.config
@@ -307,11 +297,11 @@ def _check_config(fields: Fields) -> None:
 
 def _paired(
     path: Path, found: Mapping[str, Mapping[str, StoredTensor]], scale: Callable[[str, int], float]
-) -> dict[str, _Part]:
+) -> dict[str, Part]:
     """Pairs of matrices whose shapes fit each other and whose numbers are finite."""
     if not found:
         raise FileFormatError(path, "the adapter has no tensors that change a text")
-    made: dict[str, _Part] = {}
+    made: dict[str, Part] = {}
     for name, sides in found.items():
         for side, tensor in sides.items():
             index, _ = tensor.first_nonfinite()
@@ -337,12 +327,31 @@ def _paired(
             raise UnsupportedModel(
                 f"{path}: {name!r}: DoRA of embeddings is not applied: {_CONVERT}"
             )
-        made[name] = _Part(a, b, scale(name, rank), m)
+        made[name] = Part(a, b, scale(name, rank), m)
+    return made
+
+
+def _with_gates(path: Path, parts: Mapping[str, Part], weights: Weights) -> dict[str, Part]:
+    """The parts, those of queries and gates that a model has in one matrix (``Weights.gates``) as one."""
+    made = dict(parts)
+    for gate in weights.gates:
+        query = gate.replace("attn_gate", "attn_q")
+        n_out, n_in = weights.stored(query).shape
+        pair = {name: made.pop(name) for name in (query, gate) if name in made}
+        for name, part in pair.items():
+            check_shape(path, name, (part.b.shape[0], part.a.shape[1]), (n_out // 2, n_in))
+            if part.magnitude is not None:
+                raise UnsupportedModel(
+                    f"{path}: {name!r}: DoRA of queries that have gates is not applied: {_CONVERT}"
+                )
+        if pair:
+            heads = weights.config.n_heads[layer_of(gate)]
+            made[query] = adapted.behind_each_query(pair.get(query), pair.get(gate), heads)
     return made
 
 
 def _low_ranks(
-    path: Path, tensor: str, part: _Part, weights: Weights, kind: str
+    path: Path, tensor: str, part: Part, weights: Weights, kind: str
 ) -> Iterator[tuple[str, LowRank]]:
     """What is added to a matrix, or to each part of a fused matrix."""
     rank = part.b.shape[1]
@@ -356,7 +365,7 @@ def _low_ranks(
     if latent is not None and latent.compressed and tensor.endswith(".attn_kv_b.weight"):
         wide = latent.head_dim - weights.config.rope.dim + latent.head_dim_v
         rows_of_all = weights.config.n_heads[0] * wide
-        _check_shape(path, tensor, (b.shape[0], a.shape[1]), (rows_of_all, latent.rank))
+        check_shape(path, tensor, (b.shape[0], a.shape[1]), (rows_of_all, latent.rank))
         parts = adapted.divided_latent(tensor, a, b, weights.config)
     else:
         whole = separated(adapted.divided_experts(tensor, b), weights.architecture, weights.config)
@@ -388,18 +397,8 @@ def _check_matrix(
             field=tensor,
         )
     _check_adaptable(path, name)
-    _check_shape(path, tensor, shape, matrix.shape)
+    check_shape(path, tensor, shape, matrix.shape)
     return matrix
-
-
-def _check_shape(path: Path, tensor: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:
-    if shape != wanted:
-        raise FileFormatError(
-            path,
-            f"the adapter is for a matrix of shape {list(shape)}, and the model's is {list(wanted)}: "
-            "give an adapter that was trained on this model",
-            field=tensor,
-        )
 
 
 def _check_adaptable(path: Path, name: str) -> None:

@@ -35,7 +35,7 @@ def _with_one_input(config: ModelConfig) -> Iterator[list[str]]:
     for layer in range(config.n_layers):
         groups = []
         if config.latent is None and not config.keeps_state(layer):
-            groups += [["attn_qkv", "attn_q", "attn_k", "attn_v"], ["attn_output"]]
+            groups += [["attn_qkv", "attn_q", "attn_gate", "attn_k", "attn_v"], ["attn_output"]]
         if not config.has_experts(layer):
             groups += [["ffn_gate", "ffn_up"], ["ffn_down"]]
         if config.parallel and len(groups) == 4:

@@ -51,6 +51,7 @@ class Weights:
         gguf: the open file; None for a directory.
         kind: "gguf" or "safetensors".
         further: names in a directory's layers that predict further tokens, which are read when asked for.
+        gates: names of the gates in the files that :func:`separated` joined with their queries.
         size_bytes: bytes of all tensors as they are stored, but for ``further``.
         n_parameters: numbers in all tensors, but for ``further``.
         check: looks for NaN and infinities in matrices.
@@ -69,6 +70,9 @@ class Weights:
         self.path, self.architecture, self.config, self.gguf = path, architecture, config, gguf
         self.kind = "safetensors" if gguf is None else "gguf"
         self._tensors = separated(tensors, architecture, config)
+        self.gates = [
+            each for each in tensors if ".attn_gate." in each and each not in self._tensors
+        ]
         self._further, self._read = dict(further or {}), dict[str, StoredTensor]()
         self._vectors: dict[str, npt.NDArray[np.float32]] = {}
         self.further = tuple(self._further)
@@ -303,10 +307,10 @@ def separated(
     """The tensors of a model with every fused one replaced by its parts.
 
     If the cache holds compressed keys, ``attn_kv_b`` has each head's ``attn_k_b``, transposed, and
-    ``attn_v_b``; these are copied.  ``attn_qkv`` has queries, keys and values; ``attn_gate`` is
-    joined with ``attn_q``.  With a fused gate, ``ffn_up``
-    has the gate and then its own rows, and so does ``ffn_gate_up_shexp`` of a shared expert.  A tensor that is
-    not as long as its parts together stays as it is; its parts are then reported as missing.
+    ``attn_v_b``; these are copied.  ``attn_qkv`` has queries, keys and values; ``attn_gate`` is joined with
+    ``attn_q``.  With a fused gate, ``ffn_up`` has the gate and then its own rows, and so does
+    ``ffn_gate_up_shexp`` of a shared expert.  A tensor that is not as long as its parts together stays as it
+    is; its parts are then reported as missing.
     """
     made = dict(tensors)
     for layer in range(config.n_layers):
@@ -342,14 +346,15 @@ def separated(
 def _join_gate(tensors: dict[str, StoredTensor], at: str, heads: int) -> None:
     """Put ``attn_gate``, where there is one, into ``attn_q``: behind each head's query its gate."""
     names = at + "attn_q.weight", at + "attn_gate.weight"
-    pair = [tensors[name].in_order() for name in names if name in tensors]
-    if len(pair) < 2 or pair[0].shape != pair[1].shape or pair[0].shape[0] % heads:
+    pair = [tensors[name] for name in names if name in tensors]
+    shapes = {each.shape for each in pair}
+    if len(pair) < 2 or len(shapes) > 1 or len(pair[0].shape) != 2 or pair[0].shape[0] % heads:
         return
     if pair[0].type != pair[1].type:
         pair = [StoredTensor.of(each.floats()) for each in pair]
     data = np.stack([each.data.reshape(heads, -1) for each in pair], 1).reshape(-1)
     n_out, n_in = pair[0].shape
-    tensors[names[0]] = StoredTensor(pair[0].type, (2 * n_out, n_in), data)
+    tensors[names[0]] = StoredTensor(pair[0].type, (2 * n_out, n_in), data, pair[0].order)
     del tensors[names[1]]
 
 

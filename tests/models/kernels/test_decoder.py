@@ -46,6 +46,7 @@ CASES = [
     ("gpt-oss", "MXFP4", "f16", "f16"),
     ("gpt2", "F16", "f16", "f16"),
     ("bloom", "BF16", "f16", "f16"),
+    ("gptneox", "Q4_K", "f16", "f16"),
     ("gemma4", "Q4_0", "f16", "f16"),
     ("gemma4-layer-embeddings", "Q4_0", "f16", "f16"),
     ("gemma4-experts", "Q8_0", "f16", "f16"),

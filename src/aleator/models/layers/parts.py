@@ -217,6 +217,8 @@ class Attention(Generic[M, V]):
                 del widths["attn_v"]
             if not self.stores:
                 del widths["attn_k"]
+            if "attn_qkv.bias" in source:  # of another size, or it would be divided
+                source.values("attn_qkv.bias", sum(widths.values()))
             self.qkv = source.matrix(
                 list(widths),
                 self.wide or config.n_embd,
