@@ -318,9 +318,8 @@ def prepare_chat(
                 made.setdefault("complete_grammar", False)
     read = {function.name: function.parameters for _, function in shown}
     reads = family if read or family.thinking is not None or family.marks_content else None
-    apart = (
-        thinking if family.thinking is None else None
-    )  # other families read reasoning themselves
+    # Families with marks of their own read reasoning themselves.
+    apart = thinking if family.thinking is None else None
     reader = partial(Reply, reads, apart, opened, read, forced=bool(forced))
     return PreparedChat(tokens, made, reader)
 
