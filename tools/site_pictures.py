@@ -265,14 +265,39 @@ def latest(results: Path, heading: str, key: int) -> tuple[dict[str, list[str]],
     return {which: cells for which, (_, cells) in rows.items()}, ", ".join(days)
 
 
-def decode_speed(results: Path) -> Drawing:
-    """Decoding against llama.cpp with the better of its two attentions."""
-    table, days = latest(results, "| model | MiB | decode tok/s, aleator |", 1)
-    rows = []
-    for name, (_, _, ours, theirs, *_) in table.items():
-        better = max(float(each) for each in theirs.split(" / "))
-        rows.append((name, [("Aleator", float(ours)), ("llama.cpp", better)]))
-    return bars("Decoding one sequence", rows, f"tokens per second, {days}")
+def types(results: Path) -> Drawing:
+    """Ratios to llama.cpp of every type, size and instruction set: the tables of the latest page of types."""
+    page = max(results.glob("types*.md"), key=lambda path: path.stem.rpartition(".")[2])
+    columns = {"a token": "ratio", "prompt of 128": "", "4 sequences": "", "16 sequences": ""}
+    cells: dict[str, dict[str, list[float]]] = {}
+    section, names = "", []
+    for line in page.read_text().splitlines():
+        section = line[3:] if line.startswith("## ") else section
+        row = [each.strip() for each in line.strip("|").split("|")]
+        if line.startswith("| type |"):
+            names = row
+        elif line.startswith("| ") and names:
+            by_name = dict(zip(names, row, strict=True))
+            cells.setdefault(row[0], {})[section] = [
+                float(
+                    (by_name.get(at) or by_name[f"{name} (ratio)"]).rpartition("(")[2].rstrip(")")
+                )
+                for name, at in columns.items()
+            ]
+        elif not line:
+            names = []
+    sections = list(dict.fromkeys(each for row in cells.values() for each in row))
+    d = Drawing(90 + 165 * len(sections), 66 + 20 * len(cells), "Speed over llama.cpp's, by type")
+    d.text(10, 20, f"Speed over llama.cpp's ({', '.join(columns)}), {page.stem.rpartition('.')[2]}")
+    for i, each in enumerate(sections):
+        d.text(90 + 165 * i, 42, each)
+    for j, (name, row) in enumerate(cells.items()):
+        d.text(10, 65 + 20 * j, name)
+        for i, each in enumerate(sections):
+            for k, ratio in enumerate(row.get(each, ())):
+                x, fill = 90 + 165 * i + 40 * k, ORANGE if ratio < 1 else GREEN
+                d.box(x, 50 + 20 * j, 38, 18, f"{ratio:.2f}", fill)
+    return d
 
 
 def server_speed(results: Path) -> Drawing:
@@ -343,7 +368,7 @@ DRAWINGS = {
 def pictures(results: Path) -> dict[str, str]:
     """All pictures by the names of their files."""
     made = {name: make() for name, make in DRAWINGS.items()}
-    made |= {"decode-speed": decode_speed(results), "server-speed": server_speed(results)}
+    made |= {"types": types(results), "server-speed": server_speed(results)}
     made["growth"] = growth_of_time(results)
     return {f"{name}.svg": drawing.svg() for name, drawing in made.items()}
 
