@@ -76,6 +76,11 @@ def test_no_gpu() -> None:
             refused("device", "finds 0 CUDA devices here; give cpu", device="cuda", **options)
 
 
+def test_no_such_gpu(gpu: Callable[..., None]) -> None:
+    gpu()
+    refused("device", "finds 1 CUDA devices here; give cpu or cuda:N, N below 1", device="cuda:1")
+
+
 def test_no_triton(gpu: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     gpu()
     monkeypatch.setattr(exact, "find_spec", lambda name: None)

@@ -67,8 +67,9 @@ def require_device(name: str, device: Device) -> None:
         return
     count = cuda_devices(f"{name}={str(device)!r}")
     if (device.index or 0) >= count:
+        others = f" or cuda:N, N below {count}" if count else ""
         raise ParameterError(
-            f"{name}={str(device)!r}: torch finds {count} CUDA devices here; give cpu"
+            f"{name}={str(device)!r}: torch finds {count} CUDA devices here; give cpu{others}"
         )
 
 
