@@ -40,7 +40,6 @@ from aleator.core.errors import (
     TokenizerError,
     UnsupportedModel,
 )
-from aleator.core.moved import install_moved
 from aleator.core.on_demand import on_demand
 from aleator.core.version import __version__ as __version__
 
@@ -121,8 +120,6 @@ __all__ = [
     "samplers",
     "text",
 ]
-
-install_moved()
 
 __getattr__ = on_demand(
     __name__,

@@ -5,10 +5,9 @@ On the CPU nothing here needs PyTorch; on a device the keys and values are torch
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aleator._native import Cells as Cells
-from aleator.core.moved import moved_name
 from aleator.core.on_demand import on_demand
 
 if TYPE_CHECKING:
@@ -58,9 +57,4 @@ _MODULES = {
 
 __all__ = ["Cells", *_MODULES]
 
-_FORMER = {"Slid": "sequence"}
-_find = on_demand(__name__, _MODULES)
-
-
-def __getattr__(name: str) -> Any:
-    return moved_name(__name__, name, _FORMER) if name in _FORMER else _find(name)
+__getattr__ = on_demand(__name__, _MODULES)

@@ -25,7 +25,6 @@ from aleator.core.errors import (
     ParameterError,
 )
 from aleator.core.integers import exact, first_inexact, integer
-from aleator.core.moved import FormerName
 from aleator.core.options import declarations, takes
 from aleator.core.threads import MAX_THREADS
 from aleator.generate.options import ContextOptions
@@ -155,8 +154,6 @@ class Batch:
         if all(flag is None for flag in self.logits):
             return [len(self) - 1] if len(self) else []
         return [i for i, flag in enumerate(self.logits) if flag]
-
-    wanted = FormerName("outputs")
 
 
 def _integer(i: int, what: str, value: object) -> int:
