@@ -8,8 +8,8 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
-from importlib import import_module
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 

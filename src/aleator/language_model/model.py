@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from aleator.cache.devices import CPU
 from aleator.core.errors import ParameterError
-from aleator.core.options import declarations, renamed, takes
+from aleator.core.options import declarations, takes
 from aleator.core.parameter import check_callable
 from aleator.core.threads import BackgroundCall
 from aleator.engine.options import EngineOptions
@@ -63,7 +63,6 @@ log = logging.getLogger(__name__)
 
 
 @takes(declarations(ModelOptions).values(), LOADED)
-@renamed(keep_texts="prompt_cache")
 def load(
     path: str | os.PathLike[str] | None = None,
     *,
@@ -187,7 +186,6 @@ class LanguageModel(ScoringModel):
     """
 
     @takes_generation
-    @renamed(observe="on_logits")
     def generate(
         self,
         prompt: str | Sequence[int] | Session,
@@ -238,7 +236,6 @@ class LanguageModel(ScoringModel):
         return self._start(requests, on_logits, progress, drafter)[0]
 
     @takes_generation
-    @renamed(observe="on_logits")
     def generate_batch(
         self,
         prompts: Sequence[str | Sequence[int] | Session],
