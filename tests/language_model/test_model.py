@@ -9,7 +9,6 @@ import sys
 import threading
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -313,22 +312,6 @@ def test_import_costs_no_torch() -> None:
         "bad = {'torch', 'tokenizers', 'gguf', 'rich'} & set(sys.modules); sys.exit(str(bad) if bad else 0)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
-
-
-NAMES = (Path(__file__).parents[1] / "data" / "public_names.txt").read_text().replace("\n    ", " ")
-
-
-@pytest.mark.parametrize("line", NAMES.splitlines())
-def test_packages_have_the_names_that_they_offer(line: str) -> None:
-    module, names = line.split(":")
-    try:
-        found = import_module(module)
-    except ImportError as error:
-        if (error.name or "").startswith("aleator"):
-            raise
-        pytest.skip(str(error))
-    for name in names.split():
-        assert getattr(found, name, None) is not None
 
 
 def test_public_names_exist() -> None:

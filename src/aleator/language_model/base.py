@@ -15,11 +15,12 @@ from aleator.core.errors import ParameterError, Uncopyable
 from aleator.engine.prompts import RequestMaker, checked_prompt, options_of
 from aleator.engine.request_states import RequestStateMaker
 from aleator.engine.run import Run
-from aleator.generate.context import SPARE, Context, Prefixes
+from aleator.generate.context import Context, Prefixes
 from aleator.generate.draft_heads import HeadDrafts
 from aleator.generate.draft_models import DraftContext
 from aleator.generate.generation import Generation, reader_of
 from aleator.generate.options import ROLLBACK, WHERE, ContextOptions, ModelOptions
+from aleator.generate.prefix_reuse import SPARE
 from aleator.generate.session import Session, load_session, save_session, state_of
 from aleator.generate.session_file import SessionFile
 from aleator.generate.speculative import Drafts

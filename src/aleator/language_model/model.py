@@ -27,9 +27,10 @@ from aleator.engine.run import Run
 from aleator.engine.scheduled_request import cells_needed, sequences_needed
 from aleator.generate.beams import Beam, cells_of_beams
 from aleator.generate.completion import Request
-from aleator.generate.context import CopiedPrefixes, Prefixes
+from aleator.generate.context import Prefixes
 from aleator.generate.generation import Generation
 from aleator.generate.options import LOADED, ContextOptions, ModelOptions, of_loading
+from aleator.generate.prefix_reuse import CopiedPrefixes
 from aleator.generate.request_state import OnLogits
 from aleator.generate.session import Session
 from aleator.generate.speculative import Drafter
