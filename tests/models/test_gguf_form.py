@@ -20,20 +20,8 @@ from aleator.models.delta_net import DeltaNetConfig
 from aleator.models.index import ARCHITECTURES
 
 PLAIN = ModelConfig(
-    "llama",
-    "m",
-    100,
-    4,
-    64,
-    (4,) * 4,
-    (2,) * 4,
-    (96,) * 4,
-    16,
-    16,
-    1e-5,
-    512,
-    rope=RopeConfig(dim=16),
-)
+    "llama", "m", 100, 4, 64, (4,) * 4, (2,) * 4, (96,) * 4, 16, 16, 1e-5, 512, rope=RopeConfig(dim=16),
+)  # fmt: skip
 FIELDS: Any = None
 
 

@@ -135,19 +135,10 @@ def test_reasoning_and_log_probabilities() -> None:
 
 def test_labels_are_accepted() -> None:
     made = asked(
-        store=True,
-        user="u",
-        metadata={"a": "b"},
-        service_tier="auto",
-        safety_identifier="s",
-        prompt_cache_key="k",
-        prompt_cache_retention="24h",
-        max_tool_calls=3,
-        truncation="disabled",
-        background=False,
-        stream_options={"include_obfuscation": False},
-        previous_response_id=None,
-    )
+        store=True, user="u", metadata={"a": "b"}, service_tier="auto", safety_identifier="s",
+        prompt_cache_key="k", prompt_cache_retention="24h", max_tool_calls=3, truncation="disabled",
+        background=False, stream_options={"include_obfuscation": False}, previous_response_id=None,
+    )  # fmt: skip
     assert made.options == {}
 
 
