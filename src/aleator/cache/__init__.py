@@ -32,29 +32,23 @@ if TYPE_CHECKING:
     from aleator.cache.sequence_verbs import Checkpoint as Checkpoint
     from aleator.cache.view import Frame as Frame
 
-_MODULES = {
-    "Cache": "cache",
-    "CellTensors": "rows.tensors",
-    "Checkpoint": "sequence_verbs",
-    "ContextShift": "sequence",
-    "Defragmented": "pools.cell_pool",
-    "Frame": "view",
-    "HybridCache": "kv_cache",
-    "KVCache": "kv_cache",
-    "LayerShape": "rows.rows",
-    "Match": "prefix_index",
-    "MicroBatch": "rows.batch",
-    "Pool": "pools.pool",
-    "Part": "batches",
-    "Plan": "batches",
-    "PrefixConfig": "prefix_index",
-    "RecurrentCache": "recurrent",
-    "RecurrentShape": "pools.recurrent_rows",
-    "Sequence": "sequence",
-    "Step": "cache",
-    "WindowCache": "kv_cache",
+_NAMES = {
+    "batches": "Part Plan",
+    "cache": "Cache Step",
+    "kv_cache": "HybridCache KVCache WindowCache",
+    "pools.cell_pool": "Defragmented",
+    "pools.pool": "Pool",
+    "pools.recurrent_rows": "RecurrentShape",
+    "prefix_index": "Match PrefixConfig",
+    "recurrent": "RecurrentCache",
+    "rows.batch": "MicroBatch",
+    "rows.rows": "LayerShape",
+    "rows.tensors": "CellTensors",
+    "sequence": "ContextShift Sequence",
+    "sequence_verbs": "Checkpoint",
+    "view": "Frame",
 }
 
-__all__ = ["Cells", *_MODULES]
+__all__ = ["Cells", *" ".join(_NAMES.values()).split()]
 
-__getattr__ = on_demand(__name__, _MODULES)
+__getattr__ = on_demand(__name__, _NAMES)
