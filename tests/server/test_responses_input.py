@@ -237,11 +237,8 @@ def test_the_response_repeats_the_request() -> None:
     )
     made = repeated(body)
     assert made["tools"] == [{**TOOL, "description": None}]
-    assert (made["instructions"], made["metadata"], made["max_output_tokens"]) == (
-        "i",
-        {"k": "v"},
-        4,
-    )
+    told = made["instructions"], made["metadata"], made["max_output_tokens"]
+    assert told == ("i", {"k": "v"}, 4)
     assert made["reasoning"] == {"effort": "low", "summary": None}
     assert made["text"]["format"] == {"type": "text"}
 
