@@ -204,17 +204,10 @@ def run(
     with tempfile.TemporaryDirectory() as folder, Recorder(port) as recorder:
         threading.Thread(target=recorder.serve_forever, daemon=True).start()
         about = {
-            "url": f"http://127.0.0.1:{recorder.server_port}",
-            "model": ALIAS,
-            "messages": MESSAGES,
-            "prompt": PROMPT,
-            "schema": SCHEMA,
-            "seed": SEED,
-            "max_tokens": MAX_TOKENS,
-            "questions": QUESTIONS,
-            "folder": folder,
-            **answers,
-        }
+            "url": f"http://127.0.0.1:{recorder.server_port}", "model": ALIAS, "messages": MESSAGES,
+            "prompt": PROMPT, "schema": SCHEMA, "seed": SEED, "max_tokens": MAX_TOKENS,
+            "questions": QUESTIONS, "folder": folder, **answers,
+        }  # fmt: skip
         given = Path(folder) / "server.json"
         given.write_text(json.dumps(about))
         made = subprocess.run(

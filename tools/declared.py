@@ -40,7 +40,6 @@ def spelled(place: str, p: Parameter) -> str:
     marks += [name for name in ("optional", "escapes") if getattr(p, name)]
     marks += [f"schema {dict(p.schema)}"] if p.schema else []
     if isinstance(p, Option):
-        marks += [f"once {p.former}"] if p.former else []
         marks += [f"off by {p.off_flags}"] if p.off_flags else []
         marks += [name for name in ("valued", "portable") if getattr(p, name)]
     return "; ".join(marks)

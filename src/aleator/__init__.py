@@ -40,7 +40,6 @@ from aleator.core.errors import (
     TokenizerError,
     UnsupportedModel,
 )
-from aleator.core.moved import install_moved
 from aleator.core.on_demand import on_demand
 from aleator.core.version import __version__ as __version__
 
@@ -122,41 +121,21 @@ __all__ = [
     "text",
 ]
 
-install_moved()
-
 __getattr__ = on_demand(
     __name__,
     {
-        "Candidates": "samplers",
-        "ChatGeneration": "chat",
-        "Conversation": "chat",
-        "Message": "chat",
-        "ToolCall": "chat",
-        "DeviceChain": "device.chain",
-        "Engine": "engine",
-        "EngineStats": "engine",
-        "Grammar": "samplers",
-        "JSONSchema": "samplers",
-        "Lark": "samplers",
-        "Regex": "samplers",
-        "SamplerChain": "samplers",
-        "SamplingParams": "samplers",
-        "preset": "samplers",
-        "WatermarkKey": "samplers.watermark",
-        "WatermarkTest": "samplers.watermark",
-        "SynthIDTest": "samplers.synthid",
-        "detect_synthid": "samplers.synthid",
-        "detect_watermark": "samplers.watermark",
-        "Generation": "generate.generation",
-        "Session": "generate.session",
-        "SessionFile": "generate.session_file",
-        "ShardedChain": "device.sharding",
-        "LanguageModel": "language_model",
-        "load": "language_model",
-        "generate": "",
-        "ops": "",
-        "samplers": "",
-        "text": "",
+        "": "generate ops samplers text",
+        "chat": "ChatGeneration Conversation Message ToolCall",
+        "device.chain": "DeviceChain",
+        "device.sharding": "ShardedChain",
+        "engine": "Engine EngineStats",
+        "generate.generation": "Generation",
+        "generate.session": "Session",
+        "generate.session_file": "SessionFile",
+        "language_model": "LanguageModel load",
+        "samplers": "Candidates Grammar JSONSchema Lark Regex SamplerChain SamplingParams preset",
+        "samplers.synthid": "SynthIDTest detect_synthid",
+        "samplers.watermark": "WatermarkKey WatermarkTest detect_watermark",
     },
 )
 

@@ -101,11 +101,8 @@ def test_rewinds_past_the_window_are_refused(three_hundred: Any, n: int) -> None
     assert caught.value.oldest_legal == cache.oldest_rewind(0) == 51
     assert (cache.cells.map(), cache.window.cells.map()) == before
     handle = cache.sequence(0)
-    assert (handle.oldest_rewind(), handle.can_truncate(50), handle.can_truncate(51)) == (
-        51,
-        False,
-        True,
-    )
+    told = handle.oldest_rewind(), handle.can_truncate(50), handle.can_truncate(51)
+    assert told == (51, False, True)
     with pytest.raises(CannotRewind):
         handle.truncate(n)
     handle.truncate(0)

@@ -44,54 +44,45 @@ def calls(message: Message) -> list[tuple[str, str, bool]]:
     return [(call.name, call.arguments, call.complete) for call in message.tool_calls]
 
 
+WEATHER, CLOCK = [("get_weather", PARIS, True)], [("clock", "{}", True)]
+BOTH = [*WEATHER, *CLOCK]
 # Template, reply, content, calls.
 CASES: list[tuple[str, str, str, list[Any]]] = [
     ("hermes", "Just text < b.", "Just text < b.", []),
     (
         "hermes",
         f'Let me see.\n<tool_call>\n{{"name": "get_weather", "arguments": {PARIS}}}\n</tool_call>',
-        "Let me see.",
-        [("get_weather", PARIS, True)],
+        "Let me see.", WEATHER,
     ),
     (
         "hermes",
         '<tool_call>{"arguments": {"a": "}\\""}, "name": "x"}</tool_call>\n'
         '<tool_call>\n{"name": "clock"}\n</tool_call>',
-        "",
-        [("x", '{"a": "}\\""}', True), ("clock", "{}", True)],
+        "", [("x", '{"a": "}\\""}', True), ("clock", "{}", True)],
     ),
     ("hermes", '<tool_call>{"name": "x", "arguments": "{\\"a\\": 1}"}', "", [("x", '{"a": 1}', True)]),
     ("hermes", '<tool_call>{"name": "x", "arguments": {"a": ', "", [("x", '{"a": ', False)]),
     ("hermes", "<tool_call>no json</tool_call>", "<tool_call>no json</tool_call>", []),
     ("hermes", "a <tool_c", "a <tool_c", []),
-    ("llama3", f'{{"name": "get_weather", "parameters": {PARIS}}}', "", [("get_weather", PARIS, True)]),
+    ("llama3", f'{{"name": "get_weather", "parameters": {PARIS}}}', "", WEATHER),
     (
-        "llama3",
-        '<|python_tag|>{"name": "clock", "parameters": {}}; {"name": "clock", "parameters": {}}',
-        "",
-        [("clock", "{}", True)] * 2,
+        "llama3", '<|python_tag|>{"name": "clock", "parameters": {}}; {"name": "clock", "parameters": {}}',
+        "", CLOCK * 2,
     ),
     ("llama3", '{"name": "Bob", "parameters": {}}', '{"name": "Bob", "parameters": {}}', []),
     ("llama3", '{"name": "clock", "age": 3}', '{"name": "clock", "age": 3}', []),
     ("llama3", "Hello {there}", "Hello {there}", []),
-    (
-        "llama3",
-        'Well.<|python_tag|>{"name": "clock", "parameters": {}}',
-        "Well.",
-        [("clock", "{}", True)],
-    ),
+    ("llama3", 'Well.<|python_tag|>{"name": "clock", "parameters": {}}', "Well.", CLOCK),
     (
         "mistral",
         f'Hm. [TOOL_CALLS] [{{"name": "get_weather", "arguments": {PARIS}}}, '
         '{"name": "clock", "arguments": {}}]',
-        "Hm.",
-        [("get_weather", PARIS, True), ("clock", "{}", True)],
+        "Hm.", BOTH,
     ),
     (
         "mistral args",
         f"[TOOL_CALLS]get_weather[ARGS]{PARIS}[TOOL_CALLS]clock[CALL_ID]123456789[ARGS]{{}}",
-        "",
-        [("get_weather", PARIS, True), ("clock", "{}", True)],
+        "", BOTH,
     ),
     ("mistral args", "[TOOL_CALLS]get_weather{}", "", [("get_weather", "{}", True)]),
     ("mistral", "[TOOL_CALLS] nothing", "[TOOL_CALLS] nothing", []),
@@ -101,23 +92,19 @@ CASES: list[tuple[str, str, str, list[Any]]] = [
         "So.\n<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n"
         f"{PARIS}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>clock\n```json\n{{}}\n```"
         "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
-        "So.",
-        [("get_weather", PARIS, True), ("clock", "{}", True)],
+        "So.", BOTH,
     ),
     (
         "deepseek bare",
         f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{PARIS}<｜tool▁call▁end｜>"
         "<｜tool▁calls▁end｜>",
-        "",
-        [("get_weather", PARIS, True)],
+        "", WEATHER,
     ),
     ("deepseek", "<｜tool▁call▁begin｜>function", "<｜tool▁call▁begin｜>function", []),
-    ("generic", f'{{"name": "get_weather", "arguments": {PARIS}}}', "", [("get_weather", PARIS, True)]),
+    ("generic", f'{{"name": "get_weather", "arguments": {PARIS}}}', "", WEATHER),
     (
-        "generic",
-        '[{"name": "clock", "arguments": {}}, {"name": "clock", "parameters": {}}]\n',
-        "",
-        [("clock", "{}", True)] * 2,
+        "generic", '[{"name": "clock", "arguments": {}}, {"name": "clock", "parameters": {}}]\n',
+        "", CLOCK * 2,
     ),
     ("generic", '{"name": "Bob"}', '{"name": "Bob"}', []),
     ("generic", "[1, 2]", "[1, 2]", []),
@@ -126,8 +113,7 @@ CASES: list[tuple[str, str, str, list[Any]]] = [
         "Let me see.\n<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n"
         "<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=clock>\n"
         "</function>\n</tool_call>",
-        "Let me see.",
-        [("get_weather", PARIS, True), ("clock", "{}", True)],
+        "Let me see.", BOTH,
     ),
     (
         # A string's own line ends are kept, and a string of digits is a string.
@@ -138,8 +124,8 @@ CASES: list[tuple[str, str, str, list[Any]]] = [
         [("write", '{"text": "<b>12\\n", "name": "7", "more": true}', True)],
     ),
     (
-        "qwen3-coder", "<tool_call>\n<function=write>\n<parameter=name>\nx\n</parameter>\n<parameter=te", "",
-        [("write", '{"name": "x"', False)],
+        "qwen3-coder", "<tool_call>\n<function=write>\n<parameter=name>\nx\n</parameter>\n<parameter=te",
+        "", [("write", '{"name": "x"', False)],
     ),
     ("qwen3-coder", "<tool_call>\nnothing</tool_call>", "<tool_call>\nnothing</tool_call>", []),
     ("qwen3-coder", "<tool_call>\n<function=not a name>", "<tool_call>\n<function=not a name>", []),
@@ -147,62 +133,53 @@ CASES: list[tuple[str, str, str, list[Any]]] = [
         "seed-oss",
         "<seed:tool_call>\n<function=get_weather>\n<parameter=city>Paris</parameter>\n<parameter=days>2"
         "</parameter>\n</function>\n</seed:tool_call>",
-        "",
-        [("get_weather", PARIS, True)],
+        "", WEATHER,
     ),
     (
         "minimax-m2",
         '<minimax:tool_call>\n<invoke name="get_weather">\n<parameter name="city">Paris</parameter>\n'
         '<parameter name="days">2</parameter>\n</invoke>\n<invoke name="clock">\n</invoke>\n'
         "</minimax:tool_call>",
-        "",
-        [("get_weather", PARIS, True), ("clock", "{}", True)],
+        "", BOTH,
     ),
     (
         "glm",
         "Hm.\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n<arg_key>days"
         "</arg_key>\n<arg_value>2</arg_value>\n</tool_call>\n<tool_call>clock\n</tool_call>",
-        "Hm.",
-        [("get_weather", PARIS, True), ("clock", "{}", True)],
+        "Hm.", BOTH,
     ),
     (
         "glm line",
         "<tool_call>get_weather<arg_key>city</arg_key><arg_value>Paris</arg_value><arg_key>days</arg_key>"
         "<arg_value>2</arg_value></tool_call><tool_call>clock</tool_call>",
-        "",
-        [("get_weather", PARIS, True), ("clock", "{}", True)],
+        "", BOTH,
     ),
     ("glm", "<tool_call>two words</tool_call>", "<tool_call>two words</tool_call>", []),
     (
         "granite",
         f'<|tool_call|>[{{"name": "get_weather", "arguments": {PARIS}}}, '
         '{"name": "clock", "arguments": {}}]',
-        "",
-        [("get_weather", PARIS, True), ("clock", "{}", True)],
+        "", BOTH,
     ),
     (
-        "nemotron-v2",
-        f'So. <TOOLCALL>[{{"name": "get_weather", "arguments": {PARIS}}}]</TOOLCALL>',
-        "So.",
-        [("get_weather", PARIS, True)],
+        "nemotron-v2", f'So. <TOOLCALL>[{{"name": "get_weather", "arguments": {PARIS}}}]</TOOLCALL>',
+        "So.", WEATHER,
     ),
     ("nemotron-v2", "<TOOLCALL>[]</TOOLCALL>", "<TOOLCALL>[]</TOOLCALL>", []),
     (
-        "tool-calls-list", f'<tool_calls>[{{"name": "get_weather", "arguments": {PARIS}}}]</tool_calls>', "",
-        [("get_weather", PARIS, True)],
+        "tool-calls-list", f'<tool_calls>[{{"name": "get_weather", "arguments": {PARIS}}}]</tool_calls>',
+        "", WEATHER,
     ),
     (
         "tool-calls-lines",
         f'<tool_calls>\n{{"name": "get_weather", "arguments": {PARIS}}}\n{{"name": "clock"}}\n</tool_calls>',
-        "",
-        [("get_weather", PARIS, True), ("clock", "{}", True)],
+        "", BOTH,
     ),
     (
         "command-r7b",
         f'<|START_ACTION|>[\n    {{"tool_call_id": "0", "tool_name": "get_weather", "parameters": {PARIS}}}\n]'
         "<|END_ACTION|>",
-        "",
-        [("get_weather", PARIS, True)],
+        "", WEATHER,
     ),
     ("command-r7b", "<|START_RESPONSE|>Hello <b>.<|END_RESPONSE|>", "Hello <b>.", []),
     (
@@ -210,20 +187,16 @@ CASES: list[tuple[str, str, str, list[Any]]] = [
         "Yes.<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>"
         f"{PARIS}<|tool_call_end|><|tool_call_begin|>functions.clock:1<|tool_call_argument_begin|>{{}}"
         "<|tool_call_end|><|tool_calls_section_end|>",
-        "Yes.",
-        [("get_weather", PARIS, True), ("clock", "{}", True)],
+        "Yes.", BOTH,
     ),
     (
         "pythonic",
         "<|tool_call_start|>[get_weather(city='Paris', days=2), clock()]<|tool_call_end|>I look.",
-        "I look.",
-        [("get_weather", PARIS, True), ("clock", "{}", True)],
+        "I look.", BOTH,
     ),
     (
-        "pythonic",
-        '<|tool_call_start|>[write(name="a\\"b", more=[true, None, {"k": -1.5}])]',
-        "",
-        [("write", '{"name": "a\\"b", "more": [true, null, {"k": -1.5}]}', True)],
+        "pythonic", '<|tool_call_start|>[write(name="a\\"b", more=[true, None, {"k": -1.5}])]',
+        "", [("write", '{"name": "a\\"b", "more": [true, null, {"k": -1.5}]}', True)],
     ),
     (
         "pythonic", "<|tool_call_start|>__import__('os')<|tool_call_end|>",
@@ -233,8 +206,7 @@ CASES: list[tuple[str, str, str, list[Any]]] = [
         "gemma4",
         'Hm.<|tool_call>call:get_weather{city:<|"|>Paris<|"|>,days:2}<tool_call|>'
         "<|tool_call>call:clock{}<tool_call|>",
-        "Hm.",
-        [("get_weather", PARIS, True), ("clock", "{}", True)],
+        "Hm.", BOTH,
     ),
     (
         "gemma4",
@@ -251,8 +223,7 @@ CASES: list[tuple[str, str, str, list[Any]]] = [
         'string="true">Paris</｜DSML｜parameter>\n<｜DSML｜parameter name="days" string="false">2'
         '</｜DSML｜parameter>\n</｜DSML｜invoke>\n<｜DSML｜invoke name="clock">\n</｜DSML｜invoke>\n'
         "</｜DSML｜function_calls>",
-        "Hm.",
-        [("get_weather", PARIS, True), ("clock", "{}", True)],
+        "Hm.", BOTH,
     ),
     (
         # The mark decides, whatever the schema and the text look like; line ends are the string's own.
@@ -268,41 +239,28 @@ CASES: list[tuple[str, str, str, list[Any]]] = [
         "minicpm5",
         'So.\n<function name="get_weather"><param name="city">Paris</param><param name="days">2</param>'
         '</function>\n<function name="clock"></function>',
-        "So.",
-        [("get_weather", PARIS, True), ("clock", "{}", True)],
+        "So.", BOTH,
     ),
     (
         "minicpm5",
         '<function name="write"><param name="text"><![CDATA[a</param>\n<b>]]></param><param name="more">True'
         "</param></function>",
-        "",
-        [("write", '{"text": "a</param>\\n<b>", "more": true}', True)],
+        "", [("write", '{"text": "a</param>\\n<b>", "more": true}', True)],
     ),
     (
         "functionary-v3.1",
         f"Well. <function=get_weather>{PARIS}</function><function=clock>{{}}</function>",
-        "Well.",
-        [("get_weather", PARIS, True), ("clock", "{}", True)],
+        "Well.", BOTH,
     ),
     ("functionary-v3.1", "<function=get_weather>no", "<function=get_weather>no", []),
     ("functionary-v3.1", '<function=get_weather>{"a', "", [("get_weather", '{"a', False)]),
-    (
-        "functionary-v3.2",
-        f"all\nI look. >>>get_weather\n{PARIS}>>>clock\n{{}}",
-        "I look.",
-        [("get_weather", PARIS, True), ("clock", "{}", True)],
-    ),
-    ("functionary-v3.2", f">>>get_weather\n{PARIS}", "", [("get_weather", PARIS, True)]),
+    ("functionary-v3.2", f"all\nI look. >>>get_weather\n{PARIS}>>>clock\n{{}}", "I look.", BOTH),
+    ("functionary-v3.2", f">>>get_weather\n{PARIS}", "", WEATHER),
     ("functionary-v3.2", "all\nTwo\nlines", "Two\nlines", []),
     ("functionary-v3.2", "no recipient", "no recipient", []),
     ("functionary-v3.2", "nobody\n{}", "nobody\n{}", []),
-    (
-        "pythonic-list", "[get_weather(city='Paris', days=2), clock()]", "",
-        [("get_weather", PARIS, True), ("clock", "{}", True)],
-    ),
-    (
-        "pythonic-list", "<|python_start|>[clock()]<|python_end|>Done.", "Done.", [("clock", "{}", True)],
-    ),
+    ("pythonic-list", "[get_weather(city='Paris', days=2), clock()]", "", BOTH),
+    ("pythonic-list", "<|python_start|>[clock()]<|python_end|>Done.", "Done.", CLOCK),
     ("pythonic-list", "[other(a=1)]", "[other(a=1)]", []),
     ("pythonic-list", "[see here](url)", "[see here](url)", []),
     ("pythonic-list", "[clock()](url)", "[clock()](url)", []),
@@ -343,8 +301,8 @@ y''', e={'k': 0x10, "l": 1_000,})]""",
     ("hermes", '<tool_call>{"name": "f", "arguments": {"a": [1}', "}", [("f", '{"a": [1', False)]),
     ("pythonic-list", "[1, 2] are numbers", "[1, 2] are numbers", []),
     (
-        "llama3 of 4", f'<|python_start|>{{"name": "get_weather", "parameters": {PARIS}}}<|python_end|>', "",
-        [("get_weather", PARIS, True)],
+        "llama3 of 4", f'<|python_start|>{{"name": "get_weather", "parameters": {PARIS}}}<|python_end|>',
+        "", WEATHER,
     ),
 ]  # fmt: skip
 

@@ -11,16 +11,13 @@ from aleator.core.errors import ParameterError
 from aleator.core.options import Options, declarations, option
 from aleator.samplers.dry import DRY_SEQUENCE_BREAKERS
 from aleator.samplers.logit_bias import LOGIT_BIAS
-from tests.cli.conftest import Command
 
 
 @dataclass(frozen=True, kw_only=True)
 class Some(Options):
-    size: int = option("how large", 3, low=1, flags=("-n", "--size"), former=("width",))
+    size: int = option("how large", 3, low=1, flags=("-n", "--size"))
     loud: bool = option("with noise", False, flags=("--loud",))
-    fast: bool = option(
-        "quick", True, off_flags=("--no-fast",), off_help="slowly", former=("quick",)
-    )
+    fast: bool = option("quick", True, off_flags=("--no-fast",), off_help="slowly")
     fused: bool = option("in one", True, flags=("-fa", "--fused"), valued=True)
     kind: str = option("which", "a", choices=("a", "b"), flags=("--kind",))
     words: tuple[str, ...] = option("texts", (), flags=("-w", "--word"), escapes=True)
@@ -69,9 +66,6 @@ def test_only_what_is_given_is_passed_on(parser: Parser) -> None:
         (("-n", "0"), r"-n: size=0 is out of range: give 1 or more \(default: 3\)"),
         (("-fa", "maybe"), "-fa: fused='maybe' must be on or off"),
         (("--kind", "c"), "--kind: kind='c' must be one of a, b"),
-        (("--width", "5"), "--width is called --size now: write --size"),
-        (("--width=5",), "--width is called --size now"),
-        (("--no-quick",), "--no-quick is called --no-fast now"),
         (("--hidden", "5"), "unknown option --hidden"),
     ],
 )
@@ -88,15 +82,3 @@ def test_help_says_range_and_default(parser: Parser, capsys: pytest.CaptureFixtu
     assert "-fa, --fused on|off in one (default: on)" in text
     assert "--no-fast slowly" in text
     assert "hidden" not in text
-
-
-def test_former_flags_of_commands(aleator: Command) -> None:
-    for command, former, now in (
-        ("generate", "--no-finish", "--no-complete-grammar"),
-        ("generate", "--sample-on", "--sampling-device"),
-        ("generate", "--steps-ahead", "--multi-step"),
-        ("chat", "--no-keep-texts", "--no-prompt-cache"),
-    ):
-        result = aleator(command, former)
-        assert result.code == 2
-        assert f"{former} is called {now} now: write {now}" in result.err

@@ -121,13 +121,5 @@ def errors(server: Server) -> None:
 
 if __name__ == "__main__":
     main(
-        "anthropic",
-        messages,
-        streams,
-        stop_sequences,
-        counted_tokens,
-        tools,
-        thinking,
-        schemas,
-        errors,
-    )
+        "anthropic", messages, streams, stop_sequences, counted_tokens, tools, thinking, schemas, errors,
+    )  # fmt: skip

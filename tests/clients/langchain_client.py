@@ -87,12 +87,5 @@ def embeddings(server: Server) -> None:
 
 if __name__ == "__main__":
     main(
-        "langchain-openai",
-        chats,
-        batches,
-        completions,
-        tools,
-        structured_output,
-        responses,
-        embeddings,
-    )
+        "langchain-openai", chats, batches, completions, tools, structured_output, responses, embeddings,
+    )  # fmt: skip

@@ -100,14 +100,5 @@ def errors(server: Server) -> None:
 
 if __name__ == "__main__":
     main(
-        "ollama",
-        models,
-        chats,
-        prompts,
-        log_probabilities,
-        schemas,
-        tools,
-        thinking,
-        embeddings,
-        errors,
-    )
+        "ollama", models, chats, prompts, log_probabilities, schemas, tools, thinking, embeddings, errors,
+    )  # fmt: skip

@@ -218,20 +218,7 @@ def many_at_once(server: Server) -> None:
 
 if __name__ == "__main__":
     main(
-        "openai",
-        example_of_its_readme,
-        models,
-        completions,
-        echo,
-        chats,
-        streamed_chats,
-        chat_helpers,
-        chat_tools,
-        responses,
-        streamed_responses,
-        response_helpers,
-        response_tools,
-        embeddings,
-        errors,
+        "openai", example_of_its_readme, models, completions, echo, chats, streamed_chats, chat_helpers,
+        chat_tools, responses, streamed_responses, response_helpers, response_tools, embeddings, errors,
         many_at_once,
-    )
+    )  # fmt: skip

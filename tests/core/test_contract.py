@@ -76,15 +76,8 @@ def test_device_code_takes_its_numbers_from_the_module() -> None:
     coefficients = [f"{c}" for c in (*contract.EXP2_COEFFICIENTS, contract.LOG2_E) if c != 1]
     hexadecimal = [f"0x{n:X}" for n in (*contract.PHILOX_MULTIPLIERS, *contract.PHILOX_KEY_STEPS)]
     others = [
-        f"{contract.ROUND}",
-        "-256.0",
-        "1000.0)",
-        "<= 1e-5",
-        "-100.0",
-        "100.0)",
-        "4096.0",
-        "65536.0",
-    ]
+        f"{contract.ROUND}", "-256.0", "1000.0)", "<= 1e-5", "-100.0", "100.0)", "4096.0", "65536.0",
+    ]  # fmt: skip
     for path in (ROOT / "src" / "aleator" / "device").rglob("*.py"):
         found = [n for n in (*coefficients, *hexadecimal, *others) if n in path.read_text("utf-8")]
         assert not found, (path, found)

@@ -20,7 +20,6 @@ from aleator.core.options import (
     declarations,
     json_schema,
     option,
-    renamed,
     resolved,
     takes,
 )
@@ -38,7 +37,7 @@ IDS = [f"{cls.__name__}.{each.name}" for cls, each in EVERY]
 
 @dataclass(frozen=True, kw_only=True)
 class Some(Options):
-    size: int = option("how large", 3, low=1, high=9, aliases=("length",), former=("width",))
+    size: int = option("how large", 3, low=1, high=9, aliases=("length",))
     ratio: float | None = option("how much", None, low=0)
     kind: str = option("which", "a", choices=("a", "b"))
     fast: bool = option("quick", True)
@@ -84,7 +83,6 @@ def test_options_are_values_that_cannot_be_changed() -> None:
     [
         ({"sise": 3}, "there is no option 'sise': did you mean size?"),
         ({"zzz": 3}, "known are size, ratio, kind, fast, text, length"),
-        ({"width": 3}, "width is called size now: write size="),
         ({"size": 3, "length": 3}, "size is given twice, once as length"),
         ({"size": 10}, "size=10 is out of range: give 1 to 9 (default: 3)"),
         ({"size": "5"}, "size='5' is of type str, not a number: give 1 to 9 (default: 3)"),
@@ -131,16 +129,6 @@ def test_a_signature_shows_every_option() -> None:
         "Raises:\n    ParameterError: at times."
     )
     assert work.__doc__ == inspect.getdoc(work)
-
-
-def test_former_names_of_arguments_are_refused_with_the_present_ones() -> None:
-    @renamed(watch="look")
-    def work(look: int = 0) -> int:
-        return look
-
-    assert work(look=3) == work(3) == 3
-    with pytest.raises(ParameterError, match="watch is called look now: write look="):
-        work(watch=3)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(

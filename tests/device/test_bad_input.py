@@ -236,21 +236,13 @@ def test_bad_input_under_triton_s_interpreter() -> None:
     these = "triton and (bad_rows or views or out_of_range)"
     done = subprocess.run(
         [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-k",
-            these,
-            "-W",
-            "ignore::RuntimeWarning",
-            __file__,
+            sys.executable, "-m", "pytest", "-q", "-k", these, "-W", "ignore::RuntimeWarning", __file__,
         ],
         env={**os.environ, "TRITON_INTERPRET": "1"},
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
         check=False,
-    )
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert int(re.search(r"(\d+) passed", done.stdout)[1]) >= 17  # type: ignore[index]

@@ -72,10 +72,6 @@ def test_there_is_at_least_one_text_of_each_prompt(n: Any, model: aleator.Langua
         ({"params": "greedy"}, "params='greedy': give aleator.SamplingParams"),
         ({"preset": 5}, "there is no preset 5"),
         ({"preset": {"greedy": 1}}, "there is no preset {'greedy': 1}"),
-        ({"sample_on": "host"}, "sample_on is called sampling_device now"),
-        ({"steps_ahead": 4}, "steps_ahead is called multi_step now"),
-        ({"finish": False}, "finish is called complete_grammar now"),
-        ({"observe": print}, "observe is called on_logits now"),
         ({"temp": 1, "temperature": 1}, "temperature is given twice"),
     ],
 )
@@ -89,11 +85,7 @@ def test_options_are_refused_by_name(
         assert caught.value.parameter in options
 
 
-def test_former_names_of_loading_are_refused() -> None:
-    calls: list[Any] = [aleator.load, aleator.load().context]
-    for call in calls:
-        with pytest.raises(aleator.ParameterError, match="keep_texts is called prompt_cache now"):
-            call(keep_texts=True)
+def test_unknown_names_of_loading_are_refused() -> None:
     with pytest.raises(aleator.ParameterError, match="did you mean n_batch"):
         aleator.load(n_bach=5)  # type: ignore[call-arg]
     with pytest.raises(aleator.ParameterError, match="type_k='f8' must be one of"):

@@ -23,19 +23,8 @@ from aleator.generate.expressions import searchers
 
 OPTIONS: dict[str, Any] = {"max_tokens": 40, "seed": 3, "temperature": 0.9}
 PIECES = [
-    b"a",
-    b"b",
-    b"ab",
-    b"ba ",
-    b" a",
-    b"c",
-    b"\xc3",
-    b"\xa9",
-    "é".encode(),
-    b"",
-    b"\n",
-    b"ac b",
-]
+    b"a", b"b", b"ab", b"ba ", b" a", b"c", b"\xc3", b"\xa9", "é".encode(), b"", b"\n", b"ac b",
+]  # fmt: skip
 BROKEN = r"\udc80-\udcff"
 EXPRESSIONS = {  # as RE2 and as Python read them; bytes that are no characters match nothing
     "ab": "ab",

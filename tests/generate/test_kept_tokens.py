@@ -32,12 +32,8 @@ def test_a_row_by_hand() -> None:
     np.testing.assert_allclose(row.logprobs, np.log([4 / 7, 3 / 7]), atol=1e-6)
     assert row.logprob(1) == -math.inf
     kept = row.with_token(2)
-    assert (kept.logprob, kept.ids.tolist(), len(kept), kept.mask) == (
-        row.logprobs[1],
-        [0, 2],
-        2,
-        b"\x05",
-    )
+    told = kept.logprob, kept.ids.tolist(), len(kept), kept.mask
+    assert told == (row.logprobs[1], [0, 2], 2, b"\x05")
 
 
 def test_the_chain_stays_as_it_is() -> None:

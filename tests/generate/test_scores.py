@@ -237,12 +237,8 @@ def test_perplexities_are_those_of_the_second_halves(
         part[0] = part[0] if bos is None else bos
         rows = plain.rows(part)
         losses += [-log_softmax(rows[at])[part[at + 1]] for at in range(n_ctx // 2, n_ctx - 1)]
-        assert (made.n_scored, made.n_ctx, made.chunk, made.n_chunks) == (
-            len(losses),
-            n_ctx,
-            i + 1,
-            3,
-        )
+        told = made.n_scored, made.n_ctx, made.chunk, made.n_chunks
+        assert told == (len(losses), n_ctx, i + 1, 3)
         assert made.n_read == n_ctx * (i + 1)
         assert made.value == pytest.approx(math.exp(np.mean(losses)), rel=1e-5)
         spread = np.std(losses, ddof=0) / (len(losses) - 1) ** 0.5 if len(losses) > 1 else math.nan

@@ -295,11 +295,8 @@ def test_guidance_in_an_engine(model: LanguageModel, monkeypatch: pytest.MonkeyP
     with model.engine(n_seq_max=5, token_budget=48) as engine:
         made = [engine.submit(prompt, **options) for prompt, options in wanted]
         for one, other in zip(alone, made, strict=True):
-            assert (one.tokens, one.logprobs, one.text) == (
-                other.tokens,
-                other.logprobs,
-                other.text,
-            )
+            told = one.tokens, one.logprobs, one.text
+            assert told == (other.tokens, other.logprobs, other.text)
         loop = engine._loop
         assert loop is not None
         while engine.stats.running:

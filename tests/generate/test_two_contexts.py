@@ -10,7 +10,7 @@ import numpy.typing as npt
 from aleator import LanguageModel
 from aleator.cache.prefix_index import PrefixConfig
 from aleator.generate import Batch, Context
-from aleator.generate.context import SPARE, CopiedPrefixes
+from aleator.generate.prefix_reuse import SPARE, CopiedPrefixes
 
 Logits = npt.NDArray[np.float32]
 

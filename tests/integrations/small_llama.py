@@ -15,18 +15,10 @@ V = 307
 def small_llama(seed: int = 0, layers: int = 2, spread: float = 0.4) -> Any:
     """A model in evaluation mode; ``spread``: deviation of its weights."""
     config = LlamaConfig(
-        vocab_size=V,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=layers,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=256,
-        initializer_range=spread,
-        bos_token_id=1,
-        eos_token_id=2,
-        pad_token_id=0,
-    )
+        vocab_size=V, hidden_size=32, intermediate_size=48, num_hidden_layers=layers, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=256, initializer_range=spread, bos_token_id=1,
+        eos_token_id=2, pad_token_id=0,
+    )  # fmt: skip
     torch.manual_seed(seed)
     model = LlamaForCausalLM(config).eval()
     model.generation_config.eos_token_id = None

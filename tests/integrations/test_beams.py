@@ -31,16 +31,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
 def generated(model: Any, **options: Any) -> Any:
     """What transformers' search finds."""
     return model.generate(
-        torch.tensor([PROMPT]),
-        num_beams=N,
-        num_return_sequences=N,
-        max_new_tokens=MOST,
-        do_sample=False,
-        eos_token_id=ENDS,
-        return_dict_in_generate=True,
-        output_scores=True,
-        **options,
-    )
+        torch.tensor([PROMPT]), num_beams=N, num_return_sequences=N, max_new_tokens=MOST, do_sample=False,
+        eos_token_id=ENDS, return_dict_in_generate=True, output_scores=True, **options,
+    )  # fmt: skip
 
 
 def theirs_of(model: Any, **options: Any) -> tuple[list[tuple[int, ...]], list[float]]:

@@ -90,12 +90,8 @@ def test_a_whole_stream(serving: Any) -> None:
     server = serving(([*PIECES, end, {"choices": [], "usage": {}}], True))
     stream = TextStream(server.url, {"prompt": "x", "seed": 3})
     assert list(stream) == PIECES
-    assert (stream.text, stream.seed, stream.repeated, stream.finish_reason) == (
-        TEXT,
-        3,
-        0,
-        "length",
-    )
+    told = stream.text, stream.seed, stream.repeated, stream.finish_reason
+    assert told == (TEXT, 3, 0, "length")
     assert server.bodies == [{"prompt": "x", "seed": 3, "stream": True}]
 
 

@@ -91,15 +91,8 @@ def test_a_user_of_the_packed_types(site: Path) -> None:
         pytest.skip("TypeScript is not installed: make page")
     shutil.copy(Path(__file__).parent / "types.mts", site)
     command = [
-        str(compiler),
-        "--strict",
-        "--noEmit",
-        "--target",
-        "esnext",
-        "--module",
-        "nodenext",
-        "types.mts",
-    ]
+        str(compiler), "--strict", "--noEmit", "--target", "esnext", "--module", "nodenext", "types.mts",
+    ]  # fmt: skip
     done = subprocess.run(command, cwd=site, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout
 

@@ -394,15 +394,8 @@ def test_javascript_has_what_the_translator_writes() -> None:
     names = {name or other for name, other in exported}
     assert {*FUNCTIONS.values(), *METHODS} <= names
     assert {
-        *BUILTINS,
-        *OF_LISTS.values(),
-        "item",
-        "iterated",
-        "equal",
-        "contains",
-        "is_a",
-        "truth",
-    } <= names
+        *BUILTINS, *OF_LISTS.values(), "item", "iterated", "equal", "contains", "is_a", "truth",
+    } <= names  # fmt: skip
 
 
 def test_methods_of_one_name_have_the_same_arguments() -> None:

@@ -39,21 +39,10 @@ def test_gguf_defaults(from_gguf: FromGGUF) -> None:
     config = from_gguf()
     assert config.rms_eps == pytest.approx(1e-5)
     assert config == ModelConfig(
-        architecture="llama",
-        name="",
-        n_vocab=24,
-        n_layers=2,
-        n_embd=32,
-        n_heads=(4, 4),
-        n_kv_heads=(2, 2),
-        n_ff=(64, 64),
-        head_dim=8,
-        head_dim_v=8,
-        rms_eps=config.rms_eps,
-        context_length=128,
-        tied=True,
+        architecture="llama", name="", n_vocab=24, n_layers=2, n_embd=32, n_heads=(4, 4), n_kv_heads=(2, 2),
+        n_ff=(64, 64), head_dim=8, head_dim_v=8, rms_eps=config.rms_eps, context_length=128, tied=True,
         rope=RopeConfig(theta=10000.0, dim=8, style="norm", original_context=128),
-    )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3", "gemma3"])

@@ -24,12 +24,8 @@ def from_json(**changes: Any) -> ModelConfig:
 def test_json() -> None:
     config = from_json()
     assert config.architecture == "llama"
-    assert (config.n_vocab, config.n_layers, config.n_embd, config.context_length) == (
-        24,
-        2,
-        32,
-        128,
-    )
+    told = config.n_vocab, config.n_layers, config.n_embd, config.context_length
+    assert told == (24, 2, 32, 128)
     assert (config.n_heads, config.n_kv_heads, config.n_ff) == ((4, 4), (2, 2), (64, 64))
     assert (config.head_dim, config.head_dim_v, config.tied) == (8, 8, True)
     assert config.rope == RopeConfig(500000.0, 8, "neox", original_context=128)

@@ -20,20 +20,8 @@ from aleator.models.delta_net import DeltaNetConfig
 from aleator.models.index import ARCHITECTURES
 
 PLAIN = ModelConfig(
-    "llama",
-    "m",
-    100,
-    4,
-    64,
-    (4,) * 4,
-    (2,) * 4,
-    (96,) * 4,
-    16,
-    16,
-    1e-5,
-    512,
-    rope=RopeConfig(dim=16),
-)
+    "llama", "m", 100, 4, 64, (4,) * 4, (2,) * 4, (96,) * 4, 16, 16, 1e-5, 512, rope=RopeConfig(dim=16),
+)  # fmt: skip
 FIELDS: Any = None
 
 
@@ -78,11 +66,8 @@ def test_layers_with_a_delta_net(
     assert given.get("full_attention_interval") == interval
     assert given.get("attention.recurrent_layers") == (None if listed is None else tuple(listed))
     assert given["attention.head_count_kv"] == max(heads)
-    assert (given["ssm.group_count"], given["ssm.time_step_rank"], given["ssm.inner_size"]) == (
-        2,
-        4,
-        32,
-    )
+    told = given["ssm.group_count"], given["ssm.time_step_rank"], given["ssm.inner_size"]
+    assert told == (2, 4, 32)
 
 
 def test_fields_that_are_one_number_or_a_list() -> None:

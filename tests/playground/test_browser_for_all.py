@@ -35,16 +35,9 @@ def hostile_vocabulary(n: int) -> Vocabulary:
     pieces = [HOSTILE[i % len(HOSTILE)] for i in range(n)]
     names = ["".join(BYTE_CHARACTERS[byte] for byte in piece) for piece in pieces]
     return Vocabulary(
-        kind="bpe",
-        tokens=names,
-        ids={},
-        attributes=np.full(n, TokenAttribute.NORMAL, np.uint8),
-        special=SpecialTokens(),
-        eog=frozenset(),
-        add_bos=False,
-        add_eos=False,
-        add_space_prefix=False,
-    )
+        kind="bpe", tokens=names, ids={}, attributes=np.full(n, TokenAttribute.NORMAL, np.uint8),
+        special=SpecialTokens(), eog=frozenset(), add_bos=False, add_eos=False, add_space_prefix=False,
+    )  # fmt: skip
 
 
 def test_tokens_of_a_hostile_model_are_text(

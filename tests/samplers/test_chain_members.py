@@ -104,11 +104,8 @@ def test_what_a_plan_knows_of_a_chain() -> None:
             chain.describe() == f"logits -> {'grammar -> ' if own else ''}top_k -> ?min_p -> dist"
         )
         plan = chain.plan("cuda")
-        assert (plan.where, plan.device, plan.grammar) == (
-            "cuda",
-            ("top_k", "dist"),
-            own is not None,
-        )
+        told = plan.where, plan.device, plan.grammar
+        assert told == ("cuda", ("top_k", "dist"), own is not None)
     llama = S.SamplerChain([S.TopK(5), S.Dist()], "llama.cpp").plan("cuda")
     assert (llama.device, llama.host) == ((), ("top_k", "dist"))
 

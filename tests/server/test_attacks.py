@@ -92,24 +92,12 @@ def test_bytes_at_random(live: Live) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b"",
-        b"{",
-        b'{"prompt": "x"',
-        b'{"prompt": "x",}',
-        b"{'prompt': 'x'}",
-        b'{"prompt": "\xff\xfe"}',
-        b'{"prompt": "\\ud800"}',
-        b'{"prompt": "x", "temperature": NaN}',
-        b'{"prompt": "x", "temperature": Infinity}',
-        b'{"prompt": "x", "temperature": 1e999}',
-        b'{"prompt": "x", "prompt": "y"}',
-        b'\xef\xbb\xbf{"prompt": ',
-        b"[]",
-        b"null",
-        b'"x"',
-        b"1" * 5000,
+        b"", b"{", b'{"prompt": "x"', b'{"prompt": "x",}', b"{'prompt': 'x'}", b'{"prompt": "\xff\xfe"}',
+        b'{"prompt": "\\ud800"}', b'{"prompt": "x", "temperature": NaN}',
+        b'{"prompt": "x", "temperature": Infinity}', b'{"prompt": "x", "temperature": 1e999}',
+        b'{"prompt": "x", "prompt": "y"}', b'\xef\xbb\xbf{"prompt": ', b"[]", b"null", b'"x"', b"1" * 5000,
     ],
-)
+)  # fmt: skip
 def test_what_is_no_json_object_is_refused(live: Live, body: bytes) -> None:
     status, _, answer = live.ask("POST", COMPLETIONS, body)
     assert status == 400

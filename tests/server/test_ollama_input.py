@@ -28,53 +28,20 @@ def test_options_have_our_names() -> None:
     """Those of Ollama's own example, but for what it asks of the machine."""
     made = asked(
         options={
-            "num_keep": 5,
-            "seed": 42,
-            "num_predict": 100,
-            "top_k": 20,
-            "top_p": 0.9,
-            "min_p": 0.0,
-            "typical_p": 0.7,
-            "repeat_last_n": 33,
-            "temperature": 0.8,
-            "repeat_penalty": 1.2,
-            "presence_penalty": 1.5,
-            "frequency_penalty": 1.0,
-            "mirostat": 1,
-            "mirostat_tau": 0.8,
-            "mirostat_eta": 0.6,
-            "penalize_newline": True,
-            "stop": ["\n", "user:"],
-            "numa": False,
-            "num_ctx": 64,
-            "num_batch": 2,
-            "num_gpu": 1,
-            "main_gpu": 0,
-            "low_vram": False,
-            "vocab_only": False,
-            "use_mmap": True,
-            "use_mlock": False,
-            "num_thread": 8,
+            "num_keep": 5, "seed": 42, "num_predict": 100, "top_k": 20, "top_p": 0.9, "min_p": 0.0,
+            "typical_p": 0.7, "repeat_last_n": 33, "temperature": 0.8, "repeat_penalty": 1.2,
+            "presence_penalty": 1.5, "frequency_penalty": 1.0, "mirostat": 1, "mirostat_tau": 0.8,
+            "mirostat_eta": 0.6, "penalize_newline": True, "stop": ["\n", "user:"], "numa": False,
+            "num_ctx": 64, "num_batch": 2, "num_gpu": 1, "main_gpu": 0, "low_vram": False,
+            "vocab_only": False, "use_mmap": True, "use_mlock": False, "num_thread": 8,
         }
-    )
+    )  # fmt: skip
     assert made.options == {
-        "n_keep": 5,
-        "seed": 42,
-        "max_tokens": 100,
-        "top_k": 20,
-        "top_p": 0.9,
-        "min_p": 0.0,
-        "typical_p": 0.7,
-        "penalty_last_n": 33,
-        "temperature": 0.8,
-        "repetition_penalty": 1.2,
-        "presence_penalty": 1.5,
-        "frequency_penalty": 1.0,
-        "mirostat": 1,
-        "mirostat_tau": 0.8,
-        "mirostat_eta": 0.6,
-        "stop": ["\n", "user:"],
-    }
+        "n_keep": 5, "seed": 42, "max_tokens": 100, "top_k": 20, "top_p": 0.9, "min_p": 0.0,
+        "typical_p": 0.7, "penalty_last_n": 33, "temperature": 0.8, "repetition_penalty": 1.2,
+        "presence_penalty": 1.5, "frequency_penalty": 1.0, "mirostat": 1, "mirostat_tau": 0.8,
+        "mirostat_eta": 0.6, "stop": ["\n", "user:"],
+    }  # fmt: skip
 
 
 def test_calls_and_their_results_find_each_other() -> None:

@@ -135,19 +135,10 @@ def test_reasoning_and_log_probabilities() -> None:
 
 def test_labels_are_accepted() -> None:
     made = asked(
-        store=True,
-        user="u",
-        metadata={"a": "b"},
-        service_tier="auto",
-        safety_identifier="s",
-        prompt_cache_key="k",
-        prompt_cache_retention="24h",
-        max_tool_calls=3,
-        truncation="disabled",
-        background=False,
-        stream_options={"include_obfuscation": False},
-        previous_response_id=None,
-    )
+        store=True, user="u", metadata={"a": "b"}, service_tier="auto", safety_identifier="s",
+        prompt_cache_key="k", prompt_cache_retention="24h", max_tool_calls=3, truncation="disabled",
+        background=False, stream_options={"include_obfuscation": False}, previous_response_id=None,
+    )  # fmt: skip
     assert made.options == {}
 
 
@@ -246,11 +237,8 @@ def test_the_response_repeats_the_request() -> None:
     )
     made = repeated(body)
     assert made["tools"] == [{**TOOL, "description": None}]
-    assert (made["instructions"], made["metadata"], made["max_output_tokens"]) == (
-        "i",
-        {"k": "v"},
-        4,
-    )
+    told = made["instructions"], made["metadata"], made["max_output_tokens"]
+    assert told == ("i", {"k": "v"}, 4)
     assert made["reasoning"] == {"effort": "low", "summary": None}
     assert made["text"]["format"] == {"type": "text"}
 

@@ -36,29 +36,13 @@ def test_events_of_reasoning_text_and_a_call() -> None:
         "tool_calls",
     )
     assert [event["type"].removeprefix("response.") for event in made] == [
-        "created",
-        "in_progress",
-        "output_item.added",
-        "content_part.added",
-        "reasoning_text.delta",
-        "reasoning_text.delta",
-        "reasoning_text.done",
-        "content_part.done",
-        "output_item.done",
-        "output_item.added",
-        "content_part.added",
-        "output_text.delta",
-        "output_text.delta",
-        "output_text.done",
-        "content_part.done",
-        "output_item.done",
-        "output_item.added",
-        "function_call_arguments.delta",
-        "function_call_arguments.delta",
-        "function_call_arguments.done",
-        "output_item.done",
-        "completed",
-    ]
+        "created", "in_progress", "output_item.added", "content_part.added", "reasoning_text.delta",
+        "reasoning_text.delta", "reasoning_text.done", "content_part.done", "output_item.done",
+        "output_item.added", "content_part.added", "output_text.delta", "output_text.delta",
+        "output_text.done", "content_part.done", "output_item.done", "output_item.added",
+        "function_call_arguments.delta", "function_call_arguments.delta", "function_call_arguments.done",
+        "output_item.done", "completed",
+    ]  # fmt: skip
     assert [event["sequence_number"] for event in made] == list(range(len(made)))
     assert [e["output_index"] for e in made if "output_index" in e] == [0] * 7 + [1] * 7 + [2] * 5
     ids = {e["item_id"] for e in made if "item_id" in e}

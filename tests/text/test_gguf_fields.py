@@ -413,11 +413,8 @@ def test_directories_with_a_model_of_sentencepiece(file: str, data: bytes, tmp_p
     assert theirs.scores is not None
     assert ours.scores is not None
     assert ours.scores.tolist() == [*theirs.scores.tolist(), 0.0, 0.0]
-    assert (ours.special, ours.add_bos, ours.add_eos) == (
-        theirs.special,
-        theirs.add_bos,
-        theirs.add_eos,
-    )
+    told = ours.special, ours.add_bos, ours.add_eos
+    assert told == (theirs.special, theirs.add_bos, theirs.add_eos)
     for text in ("ab  a the b", " z "):
         assert Tokenizer(ours).encode(text) == Tokenizer(theirs).encode(text)
 

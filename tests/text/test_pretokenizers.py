@@ -86,18 +86,8 @@ def test_names_that_need_a_rule_have_one() -> None:
 
 
 PIECES = [
-    *map(chr, range(128)),
-    "  ",
-    "\r\n",
-    "\n\n",
-    "I'll",
-    "we'RE",
-    " the",
-    "Ab",
-    "1234",
-    "-->",
-    "\t x",
-]
+    *map(chr, range(128)), "  ", "\r\n", "\n\n", "I'll", "we'RE", " the", "Ab", "1234", "-->", "\t x",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", distinct())

@@ -5,10 +5,9 @@ On the CPU nothing here needs PyTorch; on a device the keys and values are torch
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aleator._native import Cells as Cells
-from aleator.core.moved import moved_name
 from aleator.core.on_demand import on_demand
 
 if TYPE_CHECKING:
@@ -33,34 +32,23 @@ if TYPE_CHECKING:
     from aleator.cache.sequence_verbs import Checkpoint as Checkpoint
     from aleator.cache.view import Frame as Frame
 
-_MODULES = {
-    "Cache": "cache",
-    "CellTensors": "rows.tensors",
-    "Checkpoint": "sequence_verbs",
-    "ContextShift": "sequence",
-    "Defragmented": "pools.cell_pool",
-    "Frame": "view",
-    "HybridCache": "kv_cache",
-    "KVCache": "kv_cache",
-    "LayerShape": "rows.rows",
-    "Match": "prefix_index",
-    "MicroBatch": "rows.batch",
-    "Pool": "pools.pool",
-    "Part": "batches",
-    "Plan": "batches",
-    "PrefixConfig": "prefix_index",
-    "RecurrentCache": "recurrent",
-    "RecurrentShape": "pools.recurrent_rows",
-    "Sequence": "sequence",
-    "Step": "cache",
-    "WindowCache": "kv_cache",
+_NAMES = {
+    "batches": "Part Plan",
+    "cache": "Cache Step",
+    "kv_cache": "HybridCache KVCache WindowCache",
+    "pools.cell_pool": "Defragmented",
+    "pools.pool": "Pool",
+    "pools.recurrent_rows": "RecurrentShape",
+    "prefix_index": "Match PrefixConfig",
+    "recurrent": "RecurrentCache",
+    "rows.batch": "MicroBatch",
+    "rows.rows": "LayerShape",
+    "rows.tensors": "CellTensors",
+    "sequence": "ContextShift Sequence",
+    "sequence_verbs": "Checkpoint",
+    "view": "Frame",
 }
 
-__all__ = ["Cells", *_MODULES]
+__all__ = ["Cells", *" ".join(_NAMES.values()).split()]
 
-_FORMER = {"Slid": "sequence"}
-_find = on_demand(__name__, _MODULES)
-
-
-def __getattr__(name: str) -> Any:
-    return moved_name(__name__, name, _FORMER) if name in _FORMER else _find(name)
+__getattr__ = on_demand(__name__, _NAMES)

@@ -15,7 +15,6 @@ from aleator.cache.options import END
 from aleator.core.arrays import Bytes, Int32s, Int64s, UInt64s
 from aleator.core.errors import InvalidBatch, ParameterError
 from aleator.core.integers import exact, first_inexact
-from aleator.core.moved import FormerName
 from aleator.core.records import dataclass
 
 Position = int | tuple[int, ...] | None
@@ -328,8 +327,6 @@ class Part:
     tokens: slice | Int64s
     cell_ids: Int64s
     outputs: Int64s
-
-    wanted = FormerName("outputs")
 
 
 @dataclass(frozen=True, eq=False, slots=True)

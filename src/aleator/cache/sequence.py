@@ -20,7 +20,6 @@ from aleator.core.arrays import Int32s, Int64s
 from aleator.core.errors import CacheError, CacheFull, CannotRewind, ParameterError
 from aleator.core.forwarded import forwarded
 from aleator.core.integers import UNBOUNDED, integer_in
-from aleator.core.moved import FormerName, renamed_name
 
 
 class ContextShift(NamedTuple):
@@ -228,8 +227,6 @@ class Sequence(HoldsCells):
         """Share the cells of a match; the sequence must be empty."""
         self.cache.reuse_prefix(self.id, match)
 
-    adopt = FormerName("reuse_prefix")
-
     def keep(self, tokens: Seq[int], namespace: str = "") -> bool:
         """Let the cache keep this text, computed from ``tokens``; see :meth:`KVCache.keep`."""
         return self.cache.keep(self.id, tokens, namespace)
@@ -335,7 +332,3 @@ class Sequence(HoldsCells):
     def _check_range(self, start: int, stop: int) -> None:
         integer_in("start", start, 0, UNBOUNDED)
         integer_in("stop", stop, 0, UNBOUNDED)
-
-
-def __getattr__(name: str) -> object:
-    return renamed_name(__name__, name)

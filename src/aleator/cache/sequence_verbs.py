@@ -20,7 +20,6 @@ from aleator.cache.prefix_index import Match, PrefixIndex, checked_text
 from aleator.core.arithmetic import FIRST_VERSION
 from aleator.core.errors import CacheError, FileFormatError, Incompatible, ParameterError
 from aleator.core.forwarded import forwarded
-from aleator.core.moved import FormerName
 
 
 class Checkpoint:
@@ -231,8 +230,6 @@ class SequenceVerbs(CellVerbs):
             raise CacheError("what was matched is not kept any more: match again")
         self.pool.reuse_prefix(match.text.seq, seq, match.length)
 
-    adopt = FormerName("reuse_prefix")
-
     @atomic
     def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
         """Call :meth:`match` and :meth:`reuse_prefix`; return how many tokens need not be computed."""
@@ -271,9 +268,6 @@ class SequenceVerbs(CellVerbs):
         """
         checked_text((), namespace)
         return 0 if self.prefix is None else self.prefix.forget_namespace(namespace)
-
-    give_up = FormerName("forget_namespace")
-    stands_for = FormerName("has_exactly")
 
     def _check(self, parameter: str, seq: int) -> None:
         options.check_sequence(parameter, seq, self.n_seq_max)

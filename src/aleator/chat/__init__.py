@@ -13,9 +13,8 @@ if TYPE_CHECKING:
 __getattr__ = on_demand(
     __name__,
     {
-        "ChatGeneration": "generation",
-        "Conversation": "conversation",
-        "Message": "message",
-        "ToolCall": "message",
+        "conversation": "Conversation",
+        "generation": "ChatGeneration",
+        "message": "Message ToolCall",
     },
 )

@@ -78,7 +78,6 @@ class Parser:
         self._command = command
         self._positionals = 0
         self.options: dict[str, argparse.Action] = {}  # by their flags
-        self.former: dict[str, str] = {}  # current flags by former ones
         self.offered: dict[str, tuple[str, ...]] = {}  # words for an option's value, by its flags
         if not alone:
             return
@@ -127,7 +126,7 @@ class Parser:
             word = words.pop(0)
             name, equals, value = word.partition("=")
             dashed = name.replace("_", "-")
-            if name.startswith("--") and (dashed in self.options or dashed in self.former):
+            if name.startswith("--") and dashed in self.options:
                 name, word = dashed, dashed + equals + value
             if word == "--":
                 rest += words
@@ -143,9 +142,6 @@ class Parser:
                 joined.append(word)
             elif word[:2] in self.options and word[2:3].isdigit():
                 joined.append(f"{word[:2]}={word[2:]}")
-            elif name in self.former:
-                now = self.former[name]
-                raise ParameterError(name, f"{name} is called {now} now: write {now}")
             elif (about := foreign(name)) is not None:
                 self._pass_over(name, about, value if equals else None, words)
             elif word.startswith("-") and word != "-":

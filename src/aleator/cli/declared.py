@@ -39,21 +39,14 @@ def add_declared(
                 metavar=metavar(each),
                 help=help,
             )
-        if isinstance(each, Option):
-            if each.off_flags:
-                group.option(
-                    *each.off_flags,
-                    dest=each.name,
-                    action="store_false",
-                    default=None,
-                    help=each.off_help.replace("%", "%%"),
-                )
-            for name in each.former:
-                word = name.replace("_", "-")
-                if each.flags:
-                    group.parser.former[f"--{word}"] = each.flags[-1]
-                if each.off_flags:
-                    group.parser.former[f"--no-{word}"] = each.off_flags[-1]
+        if isinstance(each, Option) and each.off_flags:
+            group.option(
+                *each.off_flags,
+                dest=each.name,
+                action="store_false",
+                default=None,
+                help=each.off_help.replace("%", "%%"),
+            )
 
 
 def given(

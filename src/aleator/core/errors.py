@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from types import FunctionType
 from typing import Any, ClassVar, NoReturn
 
-from aleator.core.moved import FormerName
-
 
 class AleatorError(Exception):
     """Base of all errors raised on purpose; they can be sent between processes."""
@@ -86,8 +84,6 @@ class NoLogits(ParameterError, IndexError):
             )
         super().__init__(parameter, f"{parameter}={index} has no logits: {there}")
         self.outputs = outputs
-
-    wanted = FormerName("outputs")
 
 
 class StateError(AleatorError, ValueError):

@@ -8,11 +8,13 @@ from importlib import import_module
 from typing import Any
 
 
-def on_demand(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+def on_demand(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
     """Return a package's ``__getattr__`` that imports each name from its home, a module of the package.
 
-    A name is kept in the package, so that it is looked up once.  Names whose home is "" are modules themselves.
+    ``names`` has those of each home, with spaces between; those whose home is "" are modules themselves.  A
+    name is kept in the package, so that it is looked up once.
     """
+    homes = {name: home for home, listed in names.items() for name in listed.split()}
 
     def find(name: str) -> Any:
         if name not in homes:

@@ -17,8 +17,8 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, partial, wraps
-from typing import Any, ParamSpec, TypeVar
+from functools import cache, partial
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -32,8 +32,6 @@ UNSPOKEN = 1e9
 """Bounds from here on are left out of a range's description."""
 
 Made = TypeVar("Made", bound="Options")
-P = ParamSpec("P")
-R = TypeVar("R")
 Taker = TypeVar("Taker", bound=Callable[..., Any])
 
 
@@ -42,7 +40,6 @@ class Option(Parameter):
     """The declaration of an option; :class:`Parameter` says what its fields mean."""
 
     shown: str = ""  # the default as help shows it, if the value itself says little
-    former: tuple[str, ...] = ()  # former names, which are refused with the current one
     off_flags: tuple[str, ...] = ()  # command-line flags that turn a switch off
     off_help: str = ""  # help of these
     valued: bool = False  # on the command line the switch is followed by on or off
@@ -160,16 +157,13 @@ def resolved(
     """Return keyword arguments under the names of their declarations, or of ``also``; values are unchanged.
 
     Raises:
-        ParameterError: a name is unknown (the error says the nearest) or former, or an option is given twice.
+        ParameterError: a name is unknown (the error says the nearest), or an option is given twice.
     """
     also = set(also)
     aliases = {alias: name for name, each in known.items() for alias in each.aliases}
-    former = {old: name for name, each in known.items() for old in getattr(each, "former", ())}
     made: dict[str, Any] = {}
     for word, value in given.items():
         name = aliases.get(word, word)
-        if name in former:
-            raise _former(word, former[name])
         if name not in known and name not in also:
             raise ParameterError(
                 word,
@@ -179,25 +173,6 @@ def resolved(
             raise ParameterError(f"{name} is given twice, once as {word}")
         made[name] = value
     return made
-
-
-def renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Refuse former names of a function's own keyword arguments, and say the current ones."""
-
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        @wraps(function)
-        def checked(*args: P.args, **given: P.kwargs) -> R:
-            for word in names.keys() & given.keys():
-                raise _former(word, names[word])
-            return function(*args, **given)
-
-        return checked
-
-    return decorate
-
-
-def _former(word: str, name: str) -> ParameterError:
-    return ParameterError(f"{word} is called {name} now: write {name}=")
 
 
 def takes(*declared: Iterable[Parameter]) -> Callable[[Taker], Taker]:

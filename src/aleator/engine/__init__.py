@@ -8,4 +8,4 @@ if TYPE_CHECKING:
     from aleator.engine.engine import Engine as Engine
     from aleator.engine.stats import EngineStats as EngineStats
 
-__getattr__ = on_demand(__name__, {"Engine": "engine", "EngineStats": "stats"})
+__getattr__ = on_demand(__name__, {"engine": "Engine", "stats": "EngineStats"})

@@ -9,4 +9,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "Context"]
 
-__getattr__ = on_demand(__name__, {"Batch": "context", "Context": "context"})
+__getattr__ = on_demand(__name__, {"context": "Batch Context"})

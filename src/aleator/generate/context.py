@@ -1,4 +1,4 @@
-"""A model with its KV cache: batches of tokens in, logits out; and prefixes copied to another context."""
+"""A model with its KV cache: batches of tokens in, logits out."""
 
 from __future__ import annotations
 
@@ -19,13 +19,11 @@ from aleator.core.arrays import Floats, Int64s
 from aleator.core.errors import (
     Aborted,
     CacheBusy,
-    CacheError,
     InvalidBatch,
     NoLogits,
     ParameterError,
 )
 from aleator.core.integers import exact, first_inexact, integer
-from aleator.core.moved import FormerName
 from aleator.core.options import declarations, takes
 from aleator.core.threads import MAX_THREADS
 from aleator.generate.options import ContextOptions
@@ -155,8 +153,6 @@ class Batch:
         if all(flag is None for flag in self.logits):
             return [len(self) - 1] if len(self) else []
         return [i for i, flag in enumerate(self.logits) if flag]
-
-    wanted = FormerName("outputs")
 
 
 def _integer(i: int, what: str, value: object) -> int:
@@ -396,59 +392,6 @@ class Context(HoldsCells):
     def state_read(self, blob: bytes | memoryview, seq: int = -1, **options: Any) -> int:
         """``cache.state_read``."""
         return self.cache.state_read(blob, seq, **options)
-
-
-SPARE = 1
-"""The owner's sequence that is empty except while rows are copied."""
-
-
-LEAST = 16
-"""The fewest tokens for which copying pays."""
-
-
-class CopiedPrefixes:
-    """The prefixes that one context keeps, for a run in another one of the same model.
-
-    A single context for both would have to reserve memory for the largest possible batch.  Rows are copied
-    bit for bit, both ways; without room for the copies, nothing is found or kept.  A run's text is kept if at
-    least a quarter of it is new, since a copy shares no cells.  One run keeps at most as many tokens as the
-    owner has cells, prompts first.  The owner's sequence ``SPARE`` is empty.
-    """
-
-    def __init__(self, owner: Context, borrower: Context) -> None:
-        self._owner, self._borrower = owner.cache, borrower.cache
-        self._left = owner.n_ctx
-
-    def match(self, tokens: Sequence[int], namespace: str = "") -> Match:
-        """See :meth:`Prefixes.match`."""
-        return self._owner.match(tokens, namespace)
-
-    def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
-        """Give an empty sequence the longest cached beginning of ``tokens``; returns its length."""
-        if self._owner.match(tokens, namespace).length < LEAST:
-            return 0
-        try:
-            held = self._owner.reuse(SPARE, tokens, namespace)
-            self._borrower.state_read(self._owner.state_write(SPARE), seq)
-        except CacheError:
-            return 0
-        finally:
-            self._owner.seq_rm(SPARE)
-        return held
-
-    def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
-        """Keep the beginning that a sequence holds; returns whether it is kept."""
-        missing = len(tokens) - self._owner.match([*tokens, 0], namespace).length
-        if missing < max(LEAST, len(tokens) // 4) or len(tokens) > self._left:
-            return False
-        self._left -= len(tokens)
-        try:
-            self._owner.state_read(self._borrower.state_write(seq), SPARE)
-            return self._owner.keep(SPARE, tokens, namespace)
-        except CacheError:
-            return False
-        finally:
-            self._owner.seq_rm(SPARE)
 
 
 class Prefixes(Protocol):

@@ -138,7 +138,7 @@ class ModelOptions(Options):
     prompt_cache: bool = host_option(
         "keep what was computed while there is room: a text is computed only from where it diverges from "
         "earlier ones",
-        True, former=("keep_texts",), off_flags=("--no-prompt-cache",),
+        True, off_flags=("--no-prompt-cache",),
         off_help="compute every prompt anew",
     )  # fmt: skip
     cache_ram: int = host_option(
@@ -397,7 +397,7 @@ class GenerateOptions(Options):
     complete_grammar: bool | None = option(
         "with a grammar, bring the text to its end before max_tokens or the context cuts it off, by tokens "
         "that are not drawn",
-        None, former=("finish",), off_flags=("--no-complete-grammar",),
+        None, off_flags=("--no-complete-grammar",),
         off_help="let -n or the context cut a text off; otherwise it is brought to its end before that",
         shown="on with portable numerics",
     )  # fmt: skip
@@ -409,13 +409,13 @@ class GenerateOptions(Options):
     sampling_device: str = host_option(
         "where the same tokens are drawn: host: on the CPU; device: where the logits are (docs/device.md); "
         "auto: there if the model is not on the CPU and nothing stands against it",
-        "auto", choices=("auto", "host", "device"), former=("sample_on",),
+        "auto", choices=("auto", "host", "device"),
         flags=("--sampling-device",),
     )  # fmt: skip
     multi_step: int = host_option(
         "tokens that the device makes before the host looks at any: text comes in runs; needs "
         "sampling_device='device', and a model without windows or states",
-        1, low=1, high=4096, former=("steps_ahead",), flags=("--multi-step",),
+        1, low=1, high=4096, flags=("--multi-step",),
     )  # fmt: skip
     spec_type: str = host_option(
         "guess what follows and decode it together: the same tokens, faster where guesses are right; ngram: as "

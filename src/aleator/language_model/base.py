@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Unpack
 from aleator.cache.prefix_index import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache
 from aleator.core.errors import ParameterError, Uncopyable
-from aleator.core.options import renamed
 from aleator.engine.prompts import RequestMaker, checked_prompt, options_of
 from aleator.engine.request_states import RequestStateMaker
 from aleator.engine.run import Run
-from aleator.generate.context import SPARE, Context, Prefixes
+from aleator.generate.context import Context, Prefixes
 from aleator.generate.draft_heads import HeadDrafts
 from aleator.generate.draft_models import DraftContext
 from aleator.generate.generation import Generation, reader_of
 from aleator.generate.options import ROLLBACK, WHERE, ContextOptions, ModelOptions
+from aleator.generate.prefix_reuse import SPARE
 from aleator.generate.session import Session, load_session, save_session, state_of
 from aleator.generate.session_file import SessionFile
 from aleator.generate.speculative import Drafts
@@ -198,7 +198,6 @@ class LoadedModel(Uncopyable):
         """A new context of so many cells and sequences, as far as these have positions."""
         return self.context(n_ctx=min(n, n_seq_max * self.n_ctx), n_seq_max=n_seq_max)
 
-    @renamed(keep_texts="prompt_cache")
     def context(
         self,
         n_ctx: int | None = None,

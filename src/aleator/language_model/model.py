@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from aleator.cache.devices import CPU
 from aleator.core.errors import ParameterError
-from aleator.core.options import declarations, renamed, takes
+from aleator.core.options import declarations, takes
 from aleator.core.parameter import check_callable
 from aleator.core.threads import BackgroundCall
 from aleator.engine.options import EngineOptions
@@ -27,9 +27,10 @@ from aleator.engine.run import Run
 from aleator.engine.scheduled_request import cells_needed, sequences_needed
 from aleator.generate.beams import Beam, cells_of_beams
 from aleator.generate.completion import Request
-from aleator.generate.context import CopiedPrefixes, Prefixes
+from aleator.generate.context import Prefixes
 from aleator.generate.generation import Generation
 from aleator.generate.options import LOADED, ContextOptions, ModelOptions, of_loading
+from aleator.generate.prefix_reuse import CopiedPrefixes
 from aleator.generate.request_state import OnLogits
 from aleator.generate.session import Session
 from aleator.generate.speculative import Drafter
@@ -63,7 +64,6 @@ log = logging.getLogger(__name__)
 
 
 @takes(declarations(ModelOptions).values(), LOADED)
-@renamed(keep_texts="prompt_cache")
 def load(
     path: str | os.PathLike[str] | None = None,
     *,
@@ -187,7 +187,6 @@ class LanguageModel(ScoringModel):
     """
 
     @takes_generation
-    @renamed(observe="on_logits")
     def generate(
         self,
         prompt: str | Sequence[int] | Session,
@@ -238,7 +237,6 @@ class LanguageModel(ScoringModel):
         return self._start(requests, on_logits, progress, drafter)[0]
 
     @takes_generation
-    @renamed(observe="on_logits")
     def generate_batch(
         self,
         prompts: Sequence[str | Sequence[int] | Session],

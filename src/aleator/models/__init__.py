@@ -14,9 +14,8 @@ __all__ = ["Decoder", "Weights", "build_decoder", "open_weights"]
 __getattr__ = on_demand(
     __name__,
     {
-        "Decoder": "decoder",
-        "Weights": "weights",
-        "build_decoder": "build",
-        "open_weights": "weights",
+        "build": "build_decoder",
+        "decoder": "Decoder",
+        "weights": "Weights open_weights",
     },
 )

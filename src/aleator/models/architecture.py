@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import field
 from typing import Any, Literal
 
-from aleator.core.moved import FormerName
 from aleator.core.records import dataclass
 from aleator.models.config import ModelConfig
 from aleator.models.files.fields import Fields, Value
@@ -134,8 +133,6 @@ class HuggingFace:
     config_in_gguf: Callable[[ModelConfig], ModelConfig] | None = None
     # Further fields of a GGUF file, without the architecture's prefix, from these dimensions and config.json
     gguf_fields: Callable[[ModelConfig, Fields], Mapping[str, Value | None]] | None = None
-
-    ours = FormerName("usual_name")
 
     def names(self, n_layers: int, n_experts: int = 0, n_mtp: int = 0) -> dict[str, str]:
         """Hugging Face's tensor name -> GGUF's, for every tensor that such a model can have.

@@ -17,7 +17,6 @@ import numpy as np
 
 from aleator.core import host as host
 from aleator.core.errors import ParameterError, StateError
-from aleator.core.moved import FormerName, refuse_former_names, renamed_name
 from aleator.core.numerics import Row as Row
 from aleator.core.numerics import Step as Step
 from aleator.core.parameter import SEED, single
@@ -64,7 +63,6 @@ class StandaloneSampler:
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
-        refuse_former_names(cls)
         if callable(vars(cls).get("neutral")):
             raise TypeError(
                 f"{cls.__qualname__}.neutral is a method, which is true whatever it returns, so chains would "
@@ -90,8 +88,6 @@ class StandaloneSampler:
                     found.accept(token, generated)
             vars(self)["_own_chains"] = {**self._own_chains, numerics: found}
         return found
-
-    alone = FormerName("own_chain")
 
     def apply(self, candidates: Candidates) -> None:
         """Apply the sampler as :meth:`aleator.SamplerChain.apply` does, with the numerics of the candidates.
@@ -209,8 +205,6 @@ class Sampler(StandaloneSampler, ABC):
     def state_history(self, kernel: Any) -> dict[str, list[float]]:
         """The portable kernel's state besides the history, by name, after each number of tokens."""
         return {}
-
-    course = FormerName("state_history")
 
     def native(self, place: Place) -> host.Sampler:
         """Make the host kernel; a sampler without a kernel runs its reference."""
@@ -418,7 +412,3 @@ def only_portable(parameter: str, value: str | int, allowed: str | int) -> Param
         f"{parameter}={value!r} has no counterpart in llama.cpp: give {allowed!r}, or choose "
         "numerics='portable'"
     )
-
-
-def __getattr__(name: str) -> object:
-    return renamed_name(__name__, name)

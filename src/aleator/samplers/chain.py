@@ -12,7 +12,6 @@ from aleator.core.arrays import Doubles
 from aleator.core.errors import ConstraintError, LogitsError, ParameterError, StateError
 from aleator.core.forwarded import forwarded
 from aleator.core.integers import UNBOUNDED, integer, integer_in
-from aleator.core.moved import FormerName
 from aleator.core.records import dataclass
 from aleator.core.threads import pool
 from aleator.samplers.base import StandaloneSampler
@@ -383,8 +382,6 @@ class SamplerChain(ChainMembers):
         values, generated = found
         ends = [0, *(i for i, by_chain in enumerate(generated, start=1) if by_chain)]
         return {name: np.asarray(states, np.float64)[ends] for name, states in values.items()}
-
-    course = FormerName("state_history")
 
     def _write(self, users: bool) -> bytes:
         return pack(self._configuration(), self._text_start, self._native.write_state(users))

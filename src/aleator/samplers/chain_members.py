@@ -10,7 +10,6 @@ from aleator.core import host
 from aleator.core.contract import MAX_COMPLETION, MAX_ORDINAL
 from aleator.core.errors import ParameterError
 from aleator.core.forwarded import forwarded
-from aleator.core.moved import FormerName
 from aleator.core.parameter import check_numerics, check_seed
 from aleator.core.seeds import fresh_seed
 from aleator.samplers.base import MAX_LLAMA_SEED, Place, Sampler, check_llama_seed
@@ -86,9 +85,6 @@ class ChainMembers(Sequence[Any]):
     def all_with_places(self) -> tuple[tuple[Sampler, Place], ...]:
         """As ``samplers_with_places``, with the grammar first, if there is one."""
         return (*self._grammar_with_place, *self.samplers_with_places)
-
-    placed = FormerName("samplers_with_places")
-    all_placed = FormerName("all_with_places")
 
     @property
     def _grammar_with_place(self) -> tuple[tuple[ConstraintSampler, Place], ...]:

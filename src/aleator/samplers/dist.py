@@ -32,7 +32,6 @@ import numpy as np
 
 from aleator.core import host
 from aleator.core.contract import Purpose
-from aleator.core.moved import FormerName
 from aleator.core.numerics import Row, Step, by_mass, ints, log2_double, log2_q32, prefix_of_mass
 from aleator.core.parameter import SEED, Parameter, declare
 from aleator.core.philox import MASK32, stream, uniform64
@@ -130,8 +129,6 @@ class Dist(SeededSampler):
         if self.draw == "synthid":
             return float(coins([token], context, key.numbers).mean())
         return uniform64(key.seed, token, hash_of(context, key), DRAWN) / 2**64
-
-    luck = FormerName("watermark_score")
 
     def _race(self, row: Row, step: Step, place: Place) -> None:
         seed = self.seed_in(place)

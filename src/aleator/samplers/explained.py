@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from aleator.core.moved import FormerName
 from aleator.core.records import dataclass
 
 
@@ -88,8 +87,6 @@ class Mark:
             return f"{self.draw}: an ordinary draw: tokens before it are too few, or stood together earlier"
         after = " ".join(token.label for token in self.context)
         return f"{self.draw}: {'u' if self.draw == 'watermark' else 'mean coin'} {self.score:.4f} after {after}"
-
-    luck = FormerName("score")
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,9 @@ if TYPE_CHECKING:
 __getattr__ = on_demand(
     __name__,
     {
-        "ChatTemplate": "chat_template",
-        "SpecialTokens": "special_tokens",
-        "StreamDecoder": "tokenizer",
-        "TokenAttribute": "special_tokens",
-        "Tokenizer": "tokenizer",
-        "Vocabulary": "vocabulary",
+        "chat_template": "ChatTemplate",
+        "special_tokens": "SpecialTokens TokenAttribute",
+        "tokenizer": "StreamDecoder Tokenizer",
+        "vocabulary": "Vocabulary",
     },
 )

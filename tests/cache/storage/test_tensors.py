@@ -38,17 +38,10 @@ def test_blocks_of_a_prompt_have_the_same_bytes(kind: str, by_channel: bool) -> 
     options: dict[str, Any] = {"k_storage": "rotated", "hadamard": True}
     host, device = (
         Rows(
-            shapes,
-            CELLS,
-            [CPU] * 3,
-            type_k=keys,
-            type_v=kind,
-            v_layout=layout,
-            rotate=None,
-            **options,
+            shapes, CELLS, [CPU] * 3, type_k=keys, type_v=kind, v_layout=layout, rotate=None, **options,
         )
         for _ in range(2)
-    )
+    )  # fmt: skip
     for side in (device.keys, device.values):
         side.parts = [TensorLayer.on(torch_device(CPU), part.format) for part in side.parts]
     assert device.row_bytes == host.row_bytes

@@ -22,7 +22,6 @@ from aleator.cache.rows.batch import MicroBatch, WindowBatch
 from aleator.core.arrays import Int32s, UInt64s
 from aleator.core.errors import CacheError, CannotRewind, CannotShift, Corrupt, ParameterError
 from aleator.core.forwarded import forwarded
-from aleator.core.moved import FormerName
 from aleator.core.records import dataclass
 
 if TYPE_CHECKING:
@@ -56,8 +55,6 @@ class HybridBatch:
     def tensors(self) -> CellTensors:
         """The first pool's cells for layers that compute with torch."""
         return self.base.tensors()
-
-    wanted = FormerName("outputs")
 
 
 def parts_of(cells: Any) -> tuple[Any, WindowBatch | None, RecurrentBatch | None]:

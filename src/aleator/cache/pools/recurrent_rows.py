@@ -15,7 +15,6 @@ from aleator.cache.storage.layer import StateArrays
 from aleator.cache.storage.storage import state_arrays
 from aleator.core.arrays import Int32s, Int64s, UInt64s
 from aleator.core.errors import CacheFull, CannotRewind, ParameterError
-from aleator.core.moved import FormerName
 from aleator.core.records import dataclass
 
 History = tuple[tuple[int, int], ...]
@@ -243,8 +242,6 @@ class RecurrentBatch:
         for run, start in zip(runs, self.starts.tolist(), strict=False):
             for index, row in run.stores:
                 self.stores[start + index] = row
-
-    wanted = FormerName("outputs")
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -9,7 +9,6 @@ import numpy as np
 from aleator._native import Cells, before_window, seen_cells
 from aleator.cache.rows.rows import Rows, Seen
 from aleator.core.arrays import Int32s, Int64s
-from aleator.core.moved import FormerName
 
 if TYPE_CHECKING:
     from aleator.cache.rows.tensors import CellTensors, WindowTensors
@@ -58,8 +57,6 @@ class MicroBatch:
         from aleator.cache.rows.tensors import CellTensors
 
         return CellTensors(self._cells, self.rows, self.cell_ids, self.seen)
-
-    wanted = FormerName("outputs")
 
 
 class WindowBatch(MicroBatch):
