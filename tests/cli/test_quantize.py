@@ -152,6 +152,18 @@ def test_experts_are_told_apart(kind: str, tmp_path: Path) -> None:
         assert ((up[0] > 0).all(1) == (up[1] > 0)).all()
 
 
+def test_a_shared_experts_gate_has_the_routers_input(tmp_path: Path) -> None:
+    from aleator.generate.imatrix import InputSums
+
+    model = load(write_model(tmp_path / "m.gguf", SPECS["qwen2moe"]))
+    sums = InputSums(model.weights)
+    list(sums.read(model.context(8), [1, 2, 3, 4], 4, 1, None))
+    for name in ("blk.0.ffn_gate_inp", "blk.1.ffn_gate_inp"):
+        of_gate, of_router = (sums.found()[f"{name}{end}.weight"] for end in ("_shexp", ""))
+        assert of_gate[1].tolist() == [4]
+        assert np.array_equal(of_gate[0], of_router[0])
+
+
 def test_nothing_is_counted_afterwards(tmp_path: Path) -> None:
     from aleator.generate.imatrix import InputSums
 
