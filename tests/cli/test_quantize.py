@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -101,6 +102,9 @@ def test_imatrix_refused(aleator: Command, tmp_path: Path, monkeypatch: pytest.M
     ):
         result = aleator("imatrix", "-f", TEXT, "-o", name)
         assert (result.code, message in result.err) == (code, True), result.err
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
+    assert "1,000 are free" in aleator("imatrix", "-f", TEXT, "-o", out).err
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of files are Unicode elsewhere")

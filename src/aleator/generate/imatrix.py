@@ -103,6 +103,11 @@ class InputSums:
         finally:
             self._squares.stop()
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that all sums and numbers take in a file, in float32."""
+        return 4 * sum(total.size + rows.size for total, rows in self._sums.values())
+
     def found(self) -> dict[str, Sums]:
         """By matrix name, sums [matrices, columns] and numbers of inputs [matrices], where there were any."""
         return {name: sums for name, sums in self._sums.items() if sums[1].any()}
