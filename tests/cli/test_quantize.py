@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -101,6 +102,9 @@ def test_imatrix_refused(aleator: Command, tmp_path: Path, monkeypatch: pytest.M
     ):
         result = aleator("imatrix", "-f", TEXT, "-o", name)
         assert (result.code, message in result.err) == (code, True), result.err
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
+    assert "1,000 are free" in aleator("imatrix", "-f", TEXT, "-o", out).err
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of files are Unicode elsewhere")
@@ -150,6 +154,18 @@ def test_experts_are_told_apart(kind: str, tmp_path: Path) -> None:
         # Every token's row is given to two experts.
         assert np.allclose(up[0].sum(0), 2 * router[0][0], rtol=1e-5)
         assert ((up[0] > 0).all(1) == (up[1] > 0)).all()
+
+
+def test_a_shared_experts_gate_has_the_routers_input(tmp_path: Path) -> None:
+    from aleator.generate.imatrix import InputSums
+
+    model = load(write_model(tmp_path / "m.gguf", SPECS["qwen2moe"]))
+    sums = InputSums(model.weights)
+    list(sums.read(model.context(8), [1, 2, 3, 4], 4, 1, None))
+    for name in ("blk.0.ffn_gate_inp", "blk.1.ffn_gate_inp"):
+        of_gate, of_router = (sums.found()[f"{name}{end}.weight"] for end in ("_shexp", ""))
+        assert of_gate[1].tolist() == [4]
+        assert np.array_equal(of_gate[0], of_router[0])
 
 
 def test_nothing_is_counted_afterwards(tmp_path: Path) -> None:

@@ -44,10 +44,10 @@ def run(arguments: argparse.Namespace) -> int:
     n_ctx = int(arguments.n_ctx)
     model = load_model(arguments)
     names = [] if arguments.file in (None, "-") else [arguments.file]
-    target(out, [model.weights.path, *map(Path, names)])
+    sums, done, interrupted = InputSums(model.weights), 0, False
+    target(out, [model.weights.path, *map(Path, names)], sums.nbytes)
     tokens = model.prompt_tokens(text)
     n_chunks = chunks_of(tokens, n_ctx, arguments.chunks)
-    sums, done, interrupted = InputSums(model.weights), 0, False
     bos = model.vocab.bos if model.vocab.add_bos else None
     with ProgressBar("reading", "chunks") as bar:
         try:

@@ -25,6 +25,7 @@ from aleator.models.weights import Weights
 
 Sums = tuple[Doubles, Int64s]
 _EXPERT = re.compile(r"(blk\.\d+\.ffn_(?:gate|up|down))\.(\d+)\.weight")
+_SHARED_GATE = "ffn_gate_inp_shexp.weight"
 _OF_EXPERTS = ("ffn_gate_exps", "ffn_up_exps")
 _WITH_THE_INPUT_OF = {
     "ssm_beta": ("ssm_ba",),
@@ -69,6 +70,9 @@ class InputSums:
             query = name.replace("attn_gate", "attn_q")
             self._sums[name] = self._sums[query]
             self._squares.watch(weights.stored(query).data, *self._sums[query])
+        for name in names:
+            if name.endswith(_SHARED_GATE):
+                self._sums[name] = self._sums[name.replace(_SHARED_GATE, "ffn_gate_inp.weight")]
 
     def _name_as_files_do(self, weights: Weights) -> None:
         """Give the sums of a directory the names, too, that matrices have in the file that it becomes."""
@@ -98,6 +102,11 @@ class InputSums:
                 yield chunk + 1
         finally:
             self._squares.stop()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that all sums and numbers take in a file, in float32."""
+        return 4 * sum(total.size + rows.size for total, rows in self._sums.values())
 
     def found(self) -> dict[str, Sums]:
         """By matrix name, sums [matrices, columns] and numbers of inputs [matrices], where there were any."""

@@ -117,15 +117,16 @@ def beginning(
     return start, len(start) + offset
 
 
-def target(path: Path, read: Iterable[Path] = ()) -> Path:
+def target(path: Path, read: Iterable[Path] = (), size: int = 0) -> Path:
     """Where a file of that name will be; raise early the errors that would come after the work.
 
     Args:
         path: the file's path.
         read: files that it must not replace.
+        size: its bytes, as far as they are known.
 
     Raises:
-        ParameterError: it is one of them, or not a file.
+        ParameterError: it is one of them, or not a file, or would not fit.
         OSError: its directory is missing or cannot be written to.
     """
     check_replaceable("out", path)
@@ -137,6 +138,13 @@ def target(path: Path, read: Iterable[Path] = ()) -> Path:
     path.parent.stat()
     if not os.access(path.parent, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path.parent))
+    free = shutil.disk_usage(path.parent).free
+    if size > free:
+        raise ParameterError(
+            "out",
+            f"{path} will have {size:,} bytes, and {free:,} are free on its disk: free some, or write "
+            "elsewhere",
+        )
     return path
 
 
@@ -146,14 +154,7 @@ def whole_file(path: Path, size: int) -> Iterator[BinaryIO]:
 
     On systems with unnamed files (Linux), nothing is left behind even if the process is killed.
     """
-    path = target(path)
-    free = shutil.disk_usage(path.parent).free
-    if size > free:
-        raise ParameterError(
-            "out",
-            f"{path} will have {size:,} bytes, and {free:,} are free on its disk: free some, or write "
-            "elsewhere",
-        )
+    path = target(path, size=size)
     beside = path.with_name(f".{path.name[:40]}.{os.urandom(4).hex()}.part")
     nameless = None
     with suppress(AttributeError, OSError):
