@@ -292,6 +292,14 @@ DENSE: dict[str, Dense] = {
             "expert_weights_scale": 2.5, "attention.sliding_window": 6,
         },
     ),
+    "hy_v3": Dense(
+        "hy_v3", n_layers=3, head_norm="head", tied=True, seed=330,
+        experts=MixtureShape(6, 24, n_shared=2, dense=1, choice_bias=True, bare_bias=True),
+        meta={
+            "expert_used_count": 3, "expert_weights_norm": True, "expert_weights_scale": 2.5,
+            "expert_shared_feed_forward_length": 48, "leading_dense_block_count": 0,
+        },
+    ),
     "qwen3vl": Dense(
         "qwen3vl", head_norm="head", tied=True, seed=221, meta={"rope.dimension_sections": [3, 3, 2, 0]},
     ),

@@ -35,6 +35,7 @@ class MixtureShape:
     dense: int = 0
     step: int = 1
     choice_bias: bool = False
+    bare_bias: bool = False  # its name has no ".bias"
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,8 @@ class Dense(Shape):
                 sizes = (e, shared) if name == "down" else (shared, e)
                 yield f"{at}ffn_{name}_shexp.weight", matrix(*sizes)
             if shape.choice_bias:
-                yield at + "exp_probs_b.bias", vector(shape.n, around=0.0)
+                end = "" if shape.bare_bias else ".bias"
+                yield f"{at}exp_probs_b{end}", vector(shape.n, around=0.0)
 
         e, dim = self.n_embd, self.head_dim
         q, kv = self.n_heads * dim, self.n_kv_heads * dim

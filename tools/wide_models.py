@@ -111,6 +111,9 @@ MODELS: dict[str, AnySpec] = {
         )
     },
     "granite_swa": _dense("granite_swa", n_layers=4),
+    "hy_v3": _mixed(
+        "hy_v3", meta={**DENSE["hy_v3"].meta, "expert_shared_feed_forward_length": 512},
+    ),
     "qwen3vl": _dense("qwen3vl", meta={"rope.dimension_sections": [12, 12, 8, 0]}),
     "qwen3vlmoe": _mixed(
         "qwen3vlmoe", meta={"expert_used_count": 2, "rope.dimension_sections": [12, 12, 8, 0]},

@@ -201,6 +201,14 @@ test_lfm2 = like_transformers(
         "layer_types": ["conv", "full_attention", "conv"],
     }
 )
+test_hy_v3 = like_transformers(
+    "HYV3Config", {}, {"num_shared_experts": 2, "tie_word_embeddings": True},
+    {"mlp_layer_types": ["sparse"] * 3, "attention_bias": True, "router_scaling_factor": 1.5},
+    sizes=SMALL | {
+        "num_hidden_layers": 3, "num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 24,
+        "head_dim": 16,
+    }
+)
 test_lfm2moe = like_transformers(
     "Lfm2MoeConfig", {}, {"use_expert_bias": False, "norm_topk_prob": False}, tolerance=1e-4,
     sizes=SMALL | {

@@ -76,6 +76,8 @@ def ropes(**changes: Any) -> dict[str, Any]:
             {"layer_norm_eps": 1e-5, "use_parallel_residual": True},
             "use_parallel_residual",
         ),
+        ("hy_v3", {**MIXTURE, "route_norm": False}, "route_norm"),
+        ("hy_v3", {**MIXTURE, "mlp_bias": True}, "biases of feed-forward parts .mlp_bias"),
         ("olmoe", {**MIXTURE, "clip_qkv": 8.0}, "clamped .clip_qkv"),
         ("hunyuan_v1_moe", {**MIXTURE, "num_experts": [4, 8]}, "different experts .num_experts"),
         ("hunyuan_v1_moe", {**MIXTURE, "moe_topk": [1, 2]}, "different experts .moe_topk"),

@@ -73,6 +73,17 @@ def in_gguf(
     return replace(config, experts=mixtures)
 
 
+def with_router(gguf: GGUFFile, n_layers: int) -> tuple[bool, ...]:
+    """Which layers of a GGUF file have experts, where only its tensors say it."""
+    return tuple(f"blk.{layer}.ffn_gate_inp.weight" in gguf.tensors for layer in range(n_layers))
+
+
+def has_choice_bias(gguf: GGUFFile, n_layers: int) -> bool:
+    """Whether something is added to the scores for the choice; hy_v3's tensor has no ".bias" in its name."""
+    names = [f"blk.{layer}.exp_probs_b" for layer in range(n_layers)]
+    return any(name in gguf.tensors or f"{name}.bias" in gguf.tensors for name in names)
+
+
 def after_dense(
     config: ModelConfig,
     gguf: GGUFFile,
@@ -103,7 +114,7 @@ def after_dense(
         tuple(layer >= first for layer in range(n)),
         scores=scores,
         normalised=normalised,
-        choice_bias=any(f"blk.{layer}.exp_probs_b.bias" in gguf.tensors for layer in range(n)),
+        choice_bias=has_choice_bias(gguf, n),
         scaled=True,
     )
     if shared is None:

@@ -80,6 +80,7 @@ _NAMES = (
     "bailingmoe",
     "bailingmoe2",
     "exaone-moe",
+    "hy_v3",
     "minicpm3",
     "plm",
     "deepseek2",

@@ -12,7 +12,7 @@ from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, Hugg
 from aleator.models.architectures.deepseek_files import ROUTED
 from aleator.models.config import ExpertsConfig, Fields, GGUFFile, ModelConfig, StoredTensor, refuse
 from aleator.models.conversion.gguf_form import sparse_layers
-from aleator.models.experts import MAX_EXPERTS, in_gguf
+from aleator.models.experts import MAX_EXPERTS, has_choice_bias, in_gguf
 from aleator.models.json_config import full_attention
 
 
@@ -22,7 +22,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     step = fields.layers(f"{name}.interleave_moe_layer_step")
     first = fields.layers(f"{name}.leading_dense_block_count", 0, low=0)
     sparse = tuple(layer >= first and (layer + 1) % step == 0 for layer in range(config.n_layers))
-    biased = any(f"blk.{n}.exp_probs_b.bias" in gguf.tensors for n in range(config.n_layers))
+    biased = has_choice_bias(gguf, config.n_layers)
     return in_gguf(config, fields, sparse, normalised=True, shared=0, choice_bias=biased)
 
 

@@ -58,7 +58,8 @@ class Mixture(Generic[M, V]):
         )
         self.choice_bias: V | None = None
         if config.choice_bias:
-            self.choice_bias = source.values("exp_probs_b.bias", config.n_experts, exact=True)
+            added = "exp_probs_b" if "exp_probs_b" in source else "exp_probs_b.bias"
+            self.choice_bias = source.values(added, config.n_experts, exact=True)
         both = source.experts(parts, n_embd, [n_ff] * len(parts), bias=config.biases)
         downs = source.experts(["ffn_down"], n_ff, [n_embd], bias=config.biases)
         self.experts = [
