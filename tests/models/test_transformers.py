@@ -40,7 +40,13 @@ VISION = {
 @pytest.mark.parametrize("sections", [[2, 2, 2, 2], [4, 2, 2]])
 def test_hunyuan_vl(sections: list[int], tmp_path: Path) -> None:
     """Text has the same position along all axes, of which HunyuanOCR has four."""
-    rope = {"rope_type": "dynamic", "rope_theta": 1e4, "alpha": 20.0, "factor": 1.0, "mrope_section": sections}
+    rope = {
+        "rope_type": "dynamic",
+        "rope_theta": 1e4,
+        "alpha": 20.0,
+        "factor": 1.0,
+        "mrope_section": sections,
+    }
     text = SMALL | {"head_dim": 16, "rope_parameters": rope}
     config = transformers.HunYuanVLConfig(
         text_config=text, vision_config=VISION | {"out_hidden_size": 32, "text_hidden_size": 32}

@@ -17,7 +17,9 @@ T = TypeVar("T", bound=np.generic)
 ROTATED = ("attn_q.", "attn_k.", "attn_q_b.", "attn_kv_a_mqa.")
 """Beginnings of the names within a layer of projections to queries and keys that are rotated."""
 
-_OTHER_PARTS = ("vision_tower.", "vision_model.", "multi_modal_projector.", "visual.")
+_OTHER_PARTS = (
+    "vision_tower.", "vision_model.", "multi_modal_projector.", "visual.", "vit.", "projector.", "mlp_AR.",
+)  # fmt: skip
 
 
 def whole_norms(name: str, tensor: StoredTensor) -> StoredTensor:
