@@ -51,7 +51,21 @@ def test_hunyuan_vl(sections: list[int], tmp_path: Path) -> None:
     config = transformers.HunYuanVLConfig(
         text_config=text, vision_config=VISION | {"out_hidden_size": 32, "text_hidden_size": 32}
     )
-    check_transformers(transformers.HunYuanVLForConditionalGeneration(config), tmp_path)
+    check_transformers(
+        transformers.HunYuanVLForConditionalGeneration(config), tmp_path, as_published
+    )
+
+
+def as_published(folder: Path) -> None:
+    """Fields as HunyuanOCR's config.json has them."""
+    file = folder / "config.json"
+    config = json.loads(file.read_text())
+    text = config.pop("text_config")
+    rope = text.pop("rope_parameters")
+    rope |= {"type": "xdrope", "xdrope_section": rope.pop("mrope_section")}
+    del rope["rope_type"]
+    further = {"rope_theta": rope.pop("rope_theta"), "rope_scaling": rope, "num_experts": 1}
+    file.write_text(json.dumps(config | text | further | {"model_type": "hunyuan_vl"}))
 
 
 def test_paddleocr(tmp_path: Path) -> None:

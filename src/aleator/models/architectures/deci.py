@@ -1,4 +1,4 @@
-"""deci: llama with layers of different heads and widths; some lack attention (Nemotron Super 49B); from GGUF."""
+"""deci: llama whose layers have different heads and widths, or no attention (Nemotron Super 49B); from GGUF."""
 
 from __future__ import annotations
 

@@ -27,6 +27,8 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json, whose text part may be a section of its own."""
     fields = text_part(fields, TEXT_TYPE, "hunyuan_vl")
     fields = json_config.with_scaling(fields, "dynamic", ["xdrope"])
+    if fields.get("num_experts") == 1:  # as HunyuanOCR has it: a dense model
+        fields = fields.changed(num_experts=0)
     return json_config.full_attention(fields, architecture, tied=True)
 
 
