@@ -340,8 +340,7 @@ def _with_gates(path: Path, parts: Mapping[str, Part], weights: Weights) -> dict
         n_out, n_in = weights.stored(query).shape
         pair = {name: made.pop(name) for name in (query, gate) if name in made}
         if weights.architecture.head_gates and gate in pair:
-            wide = weights.config.head_dim
-            b = pair[gate].b.moved_rows(lambda rows, n=wide: np.repeat(rows, n, 0))
+            b = pair[gate].b.moved_rows(lambda rows: np.repeat(rows, weights.config.head_dim, 0))
             pair[gate] = replace(pair[gate], b=b)
         for name, part in pair.items():
             check_shape(path, name, (part.b.shape[0], part.a.shape[1]), (n_out // 2, n_in))
