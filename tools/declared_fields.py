@@ -22,7 +22,8 @@ AXES: dict[str, Any] = {"rope.dimension_sections": [4, 2, 2]}
 EIGHT: dict[str, Any] = {"rope.dimension_count": 8}
 GIVEN: dict[str, dict[str, dict[str, Any]]] = {
     "GGUF": {
-        "qwen2vl": AXES, "qwen3vl": AXES, "qwen3vlmoe": AXES,
+        "qwen2vl": AXES, "qwen3vl": AXES, "qwen3vlmoe": AXES, "hunyuan_vl": AXES, "paddleocr": AXES,
+        "spark2_5": {"attention.sliding_window_pattern": [True, False, True, True]},
         "minicpm3": EIGHT, "plm": EIGHT, "mistral4": EIGHT, "deepseek2": EIGHT,
         "kimi-linear": {"rope.dimension_count": 8, "attention.head_count_kv": [0, 4, 0, 4]},
         "gemma4": {"attention.sliding_window": 32, "attention.sliding_window_pattern": 0},

@@ -166,6 +166,27 @@ DENSE: dict[str, Dense] = {
     "stablelm-parallel": Dense(
         "stablelm", norms=("attn_norm",), bias=("norm",), rope=8, seed=323, context=128, **_LAYER_NORM,
     ),
+    "deci": Dense(
+        "deci", n_layers=4, kv_heads=(2, 0, 4, 1), divisors=True, seed=324, context=128,
+    ),
+    "spark2_5": Dense(
+        "spark2_5", n_layers=3, fused=("qkv",), gate="heads", tied=True, rope=8, seed=325,
+        meta={
+            "attention.sliding_window": 6, "attention.sliding_window_pattern": [True, False, True],
+            "rope.dimension_count_swa": 16, "rope.freq_base": 1e5, "rope.freq_base_swa": 1e4,
+        },
+    ),
+    "hunyuan_vl": Dense(
+        "hunyuan_vl", head_norm="head", tied=True, seed=326,
+        meta={"rope.dimension_sections": [3, 3, 2, 0], "rope.scaling.alpha": 20.0},
+    ),
+    "paddleocr": Dense(
+        "paddleocr", seed=327, meta={"rope.dimension_sections": [2, 3, 3, 0], "rope.freq_base": 5e5},
+    ),
+    "deepseek2-ocr": Dense(
+        "deepseek2-ocr", n_layers=3, n_kv_heads=4, experts=MixtureShape(6, 24, n_shared=2, dense=1),
+        seed=328, meta={"expert_used_count": 3, "expert_weights_scale": 1.5},
+    ),
     "starcoder2": Dense(
         "starcoder2", bias=_ALL, gated=False, tied=True, seed=47, **_LAYER_NORM,
     ),

@@ -49,7 +49,8 @@ class Dense(Shape):
         bias: tensors with a bias, by what their names end with; "norm" for norms.
         fused: "qkv" and "gate" for fused tensors.
         gated: whether feed-forward has a gate.
-        gate: whether attention's outputs have a gate in a tensor of its own.
+        gate: whether attention's outputs have a gate in a tensor of its own; "heads": one value a head.
+        kv_heads: KV heads of each layer, 0: no attention; every second layer is then twice as wide.
         sinks: whether heads have scores without a value.
         learned: whether positions have vectors.
         embedding_norm: whether embeddings are normalised.
@@ -73,7 +74,8 @@ class Dense(Shape):
     bias: tuple[str, ...] = ()
     fused: tuple[str, ...] = ()
     gated: bool = True
-    gate: bool = False
+    gate: bool | str = False
+    kv_heads: tuple[int, ...] = ()
     sinks: bool = False
     learned: bool = False
     embedding_norm: bool = False
@@ -125,6 +127,12 @@ class Dense(Shape):
                 end = "" if shape.bare_bias else ".bias"
                 yield f"{at}exp_probs_b{end}", vector(shape.n, around=0.0)
 
+        def dense(at: str, n_ff: int) -> Iterator[tuple[str, Array]]:
+            if self.gated and "gate" not in self.fused:
+                yield from linear(at + "ffn_gate", n_ff, e)
+            yield from linear(at + "ffn_up", n_ff * (2 if "gate" in self.fused else 1), e)
+            yield from linear(at + "ffn_down", e, n_ff)
+
         e, dim = self.n_embd, self.head_dim
         q, kv = self.n_heads * dim, self.n_kv_heads * dim
         yield "token_embd.weight", matrix(self.n_vocab, e, gain=self.gain)
@@ -149,6 +157,13 @@ class Dense(Shape):
             return
         for layer in range(self.n_layers):
             at = f"blk.{layer}."
+            n_ff = self.n_ff
+            if self.kv_heads:
+                kv, n_ff = self.kv_heads[layer] * dim, self.widths()[layer]
+            if kv == 0:
+                yield from norm(at + "ffn_norm", e)
+                yield from dense(at, n_ff)
+                continue
             for name in self.norms:
                 yield from norm(at + name, e)
             for name in self.bare_norms:
@@ -182,7 +197,8 @@ class Dense(Shape):
                 if self.head_norm:
                     yield from norm(at + name, *shapes[self.head_norm])
             if self.gate:
-                yield from linear(at + "attn_gate", q, e, 1.5)
+                rows = self.n_heads if self.gate == "heads" else q
+                yield from linear(at + "attn_gate", rows, e, 1.5)
             if self.sinks:
                 yield at + "attn_sinks.weight", vector(self.n_heads)
             yield from linear(at + "attn_output", e, q)
@@ -190,11 +206,11 @@ class Dense(Shape):
             if mixed is not None and layer >= mixed.dense and (layer + 1) % mixed.step == 0:
                 yield from mixture(at, mixed)
                 continue
-            if self.gated and "gate" not in self.fused:
-                yield from linear(at + "ffn_gate", self.n_ff, e)
-            rows = self.n_ff * (2 if "gate" in self.fused else 1)
-            yield from linear(at + "ffn_up", rows, e)
-            yield from linear(at + "ffn_down", e, self.n_ff)
+            yield from dense(at, n_ff)
+
+    def widths(self) -> list[int]:
+        """Widths of the layers of a model with :attr:`kv_heads`."""
+        return [self.n_ff * (1 + layer % 2) for layer in range(self.n_layers)]
 
     def write_metadata(self, w: gguf.GGUFWriter) -> None:
         """The fields of a model besides its tokenizer."""
@@ -203,9 +219,12 @@ class Dense(Shape):
         w.add_block_count(self.n_layers)
         w.add_vocab_size(self.n_vocab)
         own = self.gemma4
-        w.add_feed_forward_length(self.n_ff * (1 + self.halves) if own is None else list(own.n_ff))
-        w.add_head_count(self.n_heads)
-        w.add_head_count_kv(self.n_kv_heads if own is None else list(own.n_kv))
+        kv_heads = list(self.kv_heads) if own is None else list(own.n_kv)
+        widths = self.widths() if own is None else list(own.n_ff)
+        w.add_feed_forward_length(widths if kv_heads else self.n_ff * (1 + self.halves))
+        each = [self.n_heads if n else 0 for n in self.kv_heads]
+        w.add_head_count(each or self.n_heads)
+        w.add_head_count_kv(kv_heads or self.n_kv_heads)
         if own is not None:
             gemma4_models.write_metadata(w, own)
         shape, key, value = self.latent, self.head_dim, self.head_dim

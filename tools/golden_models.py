@@ -42,7 +42,7 @@ REMOVALS: dict[type, tuple[tuple[int, int], ...]] = {
     Hybrid: ((3, -1), (2, 4), (9, 12)),
 }
 """Ranges of positions that are removed, by the kind of the model."""
-CANNOT_SHIFT = ("qwen2vl", "qwen3vl", "qwen3vlmoe")
+CANNOT_SHIFT = ("qwen2vl", "qwen3vl", "qwen3vlmoe", "hunyuan_vl", "paddleocr")
 """Architectures for which llama.cpp ends the process when positions are shifted: M-RoPE."""
 LATE = {"llama4": 8180}
 """Architectures whose logits are also kept at later positions -> the first: the text crosses a chunk's end."""

@@ -107,13 +107,22 @@ MODELS: dict[str, AnySpec] = {
         name: _mixed(name)
         for name in (
             "olmoe", "minimax-m2", "glm4moe", "dots1", "deepseek", "bailingmoe", "bailingmoe2", "exaone-moe",
-            "mellum", "dbrx", "afmoe",
+            "mellum", "dbrx", "afmoe", "deepseek2-ocr",
         )
     },
     "granite_swa": _dense("granite_swa", n_layers=4),
     "hy_v3": _mixed(
         "hy_v3", meta={**DENSE["hy_v3"].meta, "expert_shared_feed_forward_length": 512},
     ),
+    "deci": _dense("deci", n_layers=4),
+    "spark2_5": _dense(
+        "spark2_5", n_layers=3,
+        meta={**DENSE["spark2_5"].meta, "rope.dimension_count_swa": 64},
+    ),
+    "hunyuan_vl": _dense(
+        "hunyuan_vl", meta={"rope.dimension_sections": [12, 12, 8, 0], "rope.scaling.alpha": 20.0},
+    ),
+    "paddleocr": _dense("paddleocr", meta={"rope.dimension_sections": [8, 12, 12, 0]}),
     "qwen3vl": _dense("qwen3vl", meta={"rope.dimension_sections": [12, 12, 8, 0]}),
     "qwen3vlmoe": _mixed(
         "qwen3vlmoe", meta={"expert_used_count": 2, "rope.dimension_sections": [12, 12, 8, 0]},

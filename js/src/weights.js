@@ -165,10 +165,11 @@ function separate(tensors, architecture, config) {
     if (config.delta != null && config.keeps_state(layer)) separateDelta(tensors, at, config.delta)
     else if (config.n_heads.length) {
       const [dim, dimV] = config.head_dims(layer)
-      const q = config.n_heads[layer] * dim * (architecture.attention_gate ? 2 : 1)
+      const gates = architecture.attention_gate && !tensors.has(`${at}attn_gate.weight`)
+      const q = config.n_heads[layer] * dim * (gates ? 2 : 1)
       const kv = config.n_kv_heads[layer]
       divide(tensors, `${at}attn_qkv`, named({ attn_q: q, attn_k: kv * dim, attn_v: kv * dimV }))
-      if (architecture.attention_gate) joinGate(tensors, at, config.n_heads[layer])
+      if (architecture.attention_gate) joinGate(tensors, at, config.n_heads[layer], architecture.head_gates ? dim : 1)
     }
     if (config.latent?.compressed) separateLatent(tensors, at, config.n_heads[layer], config.rope.dim, config.latent)
     const nFf = config.n_ff[layer]
@@ -214,10 +215,14 @@ function rowsOf(whole, rows, shape) {
   return { ...whole, shape, data }
 }
 
-/** Behind each head's query its gate, where the file has these apart. */
-function joinGate(tensors, at, heads) {
+/** Behind each head's query its gate, where the file has these apart; each of its rows becomes `wide` rows. */
+function joinGate(tensors, at, heads, wide) {
   const names = [`${at}attn_q.weight`, `${at}attn_gate.weight`]
   let pair = names.map((name) => tensors.get(name))
+  if (wide > 1 && pair[1]?.shape.length === 2) {
+    const [rows, nIn] = pair[1].shape
+    pair[1] = rowsOf(pair[1], counted(rows * wide, (i) => Math.floor(i / wide)), [rows * wide, nIn])
+  }
   if (!pair.every((each) => each?.shape.length === 2 && String(each.shape) === String(pair[0].shape))) return
   if (pair[0].shape[0] % heads) return
   const wider = pair[0].type === pair[1].type ? [] : pair.map(widened)

@@ -16,11 +16,13 @@ from aleator.generate.imatrix import InputSums
 from aleator.models import build_decoder, open_weights
 from aleator.models.adapted import Part, behind_each_query
 from aleator.models.column_orders import shared_orders
+from aleator.models.config import present
 from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.weights import Weights, separated
-from tests.models.adapters import RANK
+from tests.models.adapters import ALPHA, RANK, write_adapter
+from tests.models.check_transformers import relative
 from tests.models.test_adapted import write_outer_peft
-from tests.models.test_adapters import adapted
+from tests.models.test_adapters import adapted, logits
 
 Q, GATE = "blk.0.attn_q.weight", "blk.0.attn_gate.weight"
 
@@ -97,6 +99,22 @@ def test_adapters_of_queries_and_gates_with_scales_of_their_own() -> None:
         np.testing.assert_allclose(mine, wanted, rtol=1e-5, atol=1e-5)
 
 
+def test_an_adapter_of_gates_with_one_value_a_head(tmp_path: Path) -> None:
+    """spark2_5: it gives the logits of the model that has it merged."""
+    path = write_model(tmp_path / "m.gguf", DENSE["spark2_5"])
+    rng, weights = np.random.default_rng(0), open_weights(path)
+    pair = rng.random((RANK, 64), np.float32), rng.random((4, RANK), np.float32) - 0.5
+    file = write_adapter(tmp_path / "a.gguf", {GATE: pair}, architecture="spark2_5")
+    gguf = present(weights.gguf)
+    tensors = {name: gguf.stored(name) for name in gguf.tensors}
+    sum_ = tensors[GATE].floats() + np.float32(ALPHA / RANK) * pair[1] @ pair[0]
+    tensors[GATE] = StoredTensor.of(sum_)
+    other = Weights(path, weights.architecture, weights.config, tensors, weights.gguf)
+    wanted = logits(build_decoder(other))
+    assert relative(logits(adapted(path, file), "a"), wanted) < 1e-5
+    assert relative(logits(build_decoder(weights)), wanted) > 1e-3
+
+
 def test_adapters_that_are_refused(tmp_path: Path) -> None:
     model = write_model(tmp_path / "m.gguf", DENSE["afmoe"])
     at = "model.layers.0.self_attn.gate_proj.lora"
@@ -133,6 +151,22 @@ def test_a_norm_beside_attention_is_missed(form: str, tmp_path: Path) -> None:
     weights = open_weights(write_model(tmp_path / "m.gguf", spec))
     with pytest.raises(FileFormatError, match=r"blk\.0\.ffn_norm\.weight"):
         build_decoder(weights, form=form)
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "error", "what"),
+    [
+        ("attention.head_count", [4, 4, 4, 4], UnsupportedModel, "a product instead of attention"),
+        ("attention.head_count_kv", [2, 0, 3, 1], FileFormatError, "layer 2"),
+        ("feed_forward_length", [96, 0, 96, 192], FileFormatError, r"feed_forward_length\[1\]"),
+    ],
+)
+def test_layers_of_deci_that_are_refused(
+    key: str, values: list[int], error: type[Exception], what: str, tmp_path: Path
+) -> None:
+    spec = replace(DENSE["deci"], meta={key: values})
+    with pytest.raises(error, match=what):
+        open_weights(write_model(tmp_path / "m.gguf", spec))
 
 
 def test_dense_layers_behind_the_pooling_are_refused(tmp_path: Path) -> None:

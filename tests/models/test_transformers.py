@@ -32,6 +32,49 @@ def test_qwen2vl(kind: str, tmp_path: Path) -> None:
     check_transformers(model, tmp_path)
 
 
+VISION = {
+    "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sections", [[2, 2, 2, 2], [4, 2, 2]])
+def test_hunyuan_vl(sections: list[int], tmp_path: Path) -> None:
+    """Text has the same position along all axes, of which HunyuanOCR has four."""
+    rope = {
+        "rope_type": "dynamic",
+        "rope_theta": 1e4,
+        "alpha": 20.0,
+        "factor": 1.0,
+        "mrope_section": sections,
+    }
+    text = SMALL | {"head_dim": 16, "rope_parameters": rope}
+    config = transformers.HunYuanVLConfig(
+        text_config=text, vision_config=VISION | {"out_hidden_size": 32, "text_hidden_size": 32}
+    )
+    check_transformers(
+        transformers.HunYuanVLForConditionalGeneration(config), tmp_path, as_published
+    )
+
+
+def as_published(folder: Path) -> None:
+    """Fields as HunyuanOCR's config.json has them."""
+    file = folder / "config.json"
+    config = json.loads(file.read_text())
+    text = config.pop("text_config")
+    rope = text.pop("rope_parameters")
+    rope |= {"type": "xdrope", "xdrope_section": rope.pop("mrope_section")}
+    del rope["rope_type"]
+    further = {"rope_theta": rope.pop("rope_theta"), "rope_scaling": rope, "num_experts": 1}
+    file.write_text(json.dumps(config | text | further | {"model_type": "hunyuan_vl"}))
+
+
+def test_paddleocr(tmp_path: Path) -> None:
+    rope = {"rope_type": "default", "rope_theta": 5e5, "mrope_section": [4, 2, 2]}
+    text = SMALL | {"head_dim": 16, "rope_parameters": rope, "use_bias": True}
+    config = transformers.PaddleOCRVLConfig(text_config=text, vision_config=VISION)
+    check_transformers(transformers.PaddleOCRVLForConditionalGeneration(config), tmp_path)
+
+
 def test_text_model_under_its_later_names(tmp_path: Path) -> None:
     """model.language_model.layers... instead of language_model.model.layers..."""
     model = write(gemma3_with_pictures(), tmp_path)

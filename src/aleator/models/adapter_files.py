@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -338,6 +339,9 @@ def _with_gates(path: Path, parts: Mapping[str, Part], weights: Weights) -> dict
         query = gate.replace("attn_gate", "attn_q")
         n_out, n_in = weights.stored(query).shape
         pair = {name: made.pop(name) for name in (query, gate) if name in made}
+        if weights.architecture.head_gates and gate in pair:
+            b = pair[gate].b.moved_rows(lambda rows: np.repeat(rows, weights.config.head_dim, 0))
+            pair[gate] = replace(pair[gate], b=b)
         for name, part in pair.items():
             check_shape(path, name, (part.b.shape[0], part.a.shape[1]), (n_out // 2, n_in))
             if part.magnitude is not None:

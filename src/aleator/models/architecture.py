@@ -215,6 +215,7 @@ class Architecture:
     fused_gate: bool = False  # ``ffn_up`` holds the gate's rows first, then its own
     # ``attn_q`` gives each head's query and as many gate values, whose sigmoids multiply the head's output
     attention_gate: bool = False
+    head_gates: bool = False  # in a tensor of their own, these have one value a head
     sinks: bool = False  # attention has a learned score for each head, without a value
     scaled_embedding: bool = False  # embeddings of tokens are multiplied by sqrt(n_embd)
     embedding_norm: bool = False  # embeddings of tokens are normalised

@@ -17,7 +17,9 @@ T = TypeVar("T", bound=np.generic)
 ROTATED = ("attn_q.", "attn_k.", "attn_q_b.", "attn_kv_a_mqa.")
 """Beginnings of the names within a layer of projections to queries and keys that are rotated."""
 
-_OTHER_PARTS = ("vision_tower.", "vision_model.", "multi_modal_projector.", "visual.")
+_OTHER_PARTS = (
+    "vision_tower.", "vision_model.", "multi_modal_projector.", "visual.", "vit.", "projector.", "mlp_AR.",
+)  # fmt: skip
 
 
 def whole_norms(name: str, tensor: StoredTensor) -> StoredTensor:
@@ -115,7 +117,8 @@ def axes(config: ModelConfig, fields: Fields) -> dict[str, Value | None]:
     fields = Fields(fields.path, fields.get("text_config", kind=dict) or fields.values)
     rope = fields.get("rope_parameters", kind=dict) or fields.get("rope_scaling", kind=dict) or {}
     pairs = config.rope.dim // 2
-    sections = rope.get("mrope_section") or [(pairs + 2 - axis) // 3 for axis in range(3)]
+    sections = rope.get("mrope_section") or rope.get("xdrope_section")
+    sections = sections or [(pairs + 2 - axis) // 3 for axis in range(3)]
     if not isinstance(sections, list) or not all(type(n) is int and n >= 0 for n in sections):
         raise fields.error("mrope_section", f"mrope_section is {sections!r:.60}; it must be sizes")
     return {"rope.dimension_sections": [*sections, 0, 0, 0, 0][:4]}

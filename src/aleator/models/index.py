@@ -14,6 +14,7 @@ from aleator.models.files.gguf import GGUFFile
 
 _NAMES = (
     "llama",
+    "deci",
     "internlm2",
     "xverse",
     "qwen",
@@ -42,6 +43,8 @@ _NAMES = (
     "chatglm",
     "glm4",
     "hunyuan-dense",
+    "hunyuan_vl",
+    "paddleocr",
     "qwen2vl",
     "qwen3vl",
     "command-r",
@@ -51,6 +54,7 @@ _NAMES = (
     "baichuan",
     "openelm",
     "plamo3",
+    "spark2_5",
     "stablelm",
     "cohere2",
     "starcoder2",
@@ -77,6 +81,7 @@ _NAMES = (
     "glm4moe",
     "dots1",
     "deepseek",
+    "deepseek2-ocr",
     "bailingmoe",
     "bailingmoe2",
     "exaone-moe",

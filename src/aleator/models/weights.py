@@ -319,12 +319,14 @@ def separated(
             delta_net.separated(made, layer, config.delta)
         elif config.n_heads:
             dim, dim_v = config.head_dims(layer)
-            q = config.n_heads[layer] * dim * (2 if architecture.attention_gate else 1)
+            gates = architecture.attention_gate and at + "attn_gate.weight" not in made
+            q = config.n_heads[layer] * dim * (2 if gates else 1)
             kv = config.n_kv_heads[layer]
             rows = {"attn_q": q, "attn_k": kv * dim, "attn_v": kv * dim_v}
             _separate(made, at + "attn_qkv", {at + name: n for name, n in rows.items()})
             if architecture.attention_gate:
-                _join_gate(made, at, config.n_heads[layer])
+                wide = dim if architecture.head_gates else 1
+                _join_gate(made, at, config.n_heads[layer], wide)
         if config.latent is not None and config.latent.compressed:
             _divide_latent(made, at, config.n_heads[layer], config.rope.dim, config.latent)
         if architecture.fused_gate and config.n_ff:
@@ -343,10 +345,15 @@ def separated(
     return made
 
 
-def _join_gate(tensors: dict[str, StoredTensor], at: str, heads: int) -> None:
-    """Put ``attn_gate``, where there is one, into ``attn_q``: behind each head's query its gate."""
+def _join_gate(tensors: dict[str, StoredTensor], at: str, heads: int, wide: int) -> None:
+    """Put ``attn_gate``, where there is one, into ``attn_q``: behind each head's query its gate.
+
+    Each of its rows becomes ``wide`` rows.
+    """
     names = at + "attn_q.weight", at + "attn_gate.weight"
     pair = [tensors[name] for name in names if name in tensors]
+    if wide > 1 and len(pair) == 2:
+        pair[1] = pair[1].moved_rows(lambda rows: np.repeat(rows, wide, 0))
     shapes = {each.shape for each in pair}
     if len(pair) < 2 or len(shapes) > 1 or len(pair[0].shape) != 2 or pair[0].shape[0] % heads:
         return

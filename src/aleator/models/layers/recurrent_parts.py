@@ -163,7 +163,8 @@ class FeedForwardAlone(Generic[M, V]):
     """
 
     def __init__(self, source: LayerSource[M, V]) -> None:
-        self.norm = source.norm("attn_norm")
+        alone = source.architecture.single_parts
+        self.norm = source.norm("attn_norm" if alone else source.architecture.ffn_norm)
         self.ffn = feed_forward(source)
 
 
