@@ -136,6 +136,21 @@ def nf4(
     return tensors, (NF4[codes] * np.repeat(scales, size)[:n]).reshape(out, n_in)
 
 
+def nvfp4(rng: np.random.Generator, out: int, n_in: int) -> Made:
+    """As ModelOpt writes it: the scale of the matrix multiplies."""
+    codes = rng.integers(0, 16, (out, n_in)).astype(np.uint8)
+    scale = torch.from_numpy(rng.uniform(1, 400, (out, n_in // 16))).to(torch.float8_e4m3fn)
+    whole = np.float32(1 / (2000 * n_in**0.5))
+    of = np.repeat(scale.float().numpy() * whole, 16, -1)
+    tensors = {
+        "weight": torch.from_numpy(codes[:, ::2] | codes[:, 1::2] << 4),
+        "weight_scale": scale,
+        "weight_scale_2": torch.tensor(whole),
+        "input_scale": torch.tensor(1.0),
+    }
+    return tensors, (MXFP4[codes] / 2).astype(np.float32) * of
+
+
 def mxfp4(rng: np.random.Generator, experts: int, out: int, n_in: int) -> Made:
     """The matrix is [experts, out, in]."""
     codes = rng.integers(0, 16, (experts, out, n_in // 32, 32)).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Directories that others quantised: GPTQ, AWQ, FP8, MXFP4, NF4 of bitsandbytes, compressed-tensors.
+"""Directories that others quantised: GPTQ, AWQ, FP8, MXFP4, NF4 of bitsandbytes, ModelOpt, compressed-tensors.
 
 Several tensors stand for one matrix: codes, scales, zeros.  Here they become one in a stored type that has the
 same numbers (docs/numerics.md, part 2): GPTQ and AWQ become Q4_0, Q5_0 or Q8_0, MXFP4 stays MXFP4 in another
@@ -27,7 +27,9 @@ from aleator.models.prequantised.matrix_parts import (
     Parts,
     apart,
     array,
+    float4,
     float8,
+    float8_values,
     grouped,
     halves,
     mxfp4,
@@ -39,6 +41,8 @@ from aleator.models.prequantised.matrix_parts import (
 
 _AWQ_ORDER = np.array([0, 4, 1, 5, 2, 6, 3, 7])
 """Where AWQ puts eight neighbouring columns in a word."""
+_GROUP = 16
+"""Columns that share a scale in NVFP4."""
 
 
 def _group_size(given: Fields, n_in: int) -> int:
@@ -130,7 +134,7 @@ def _fp8(parts: Parts, given: Fields) -> Packed:
     high, wide = _block_size(given)
     blocks = -(-n_out // high), -(-n_in // wide)
     sizes = {blocks: (high, wide), (n_out, 1): (1, n_in), (1, 1): (n_out, n_in)}
-    grid = (*scale.shape, 1) if len(scale.shape) == 1 else scale.shape
+    grid = (*scale.shape, 1, 1)[:2] if len(scale.shape) < 2 else scale.shape
     if grid not in sizes:
         raise parts.error(
             end,
@@ -206,6 +210,27 @@ def _mxfp4(parts: Parts, given: Fields) -> Packed:
     return mxfp4(codes, parts.tensor("_scales", ("U8",), codes.shape[:3]))
 
 
+def _modelopt(parts: Parts, given: Fields) -> Packed:
+    """FP8, or NVFP4, which becomes F32."""
+    codes = parts.tensor("weight", ("U8", "F8_E4M3"), (None, None))
+    if codes.type == "F8_E4M3":
+        return _fp8(parts, given)
+    n_out, n_in = codes.shape[0], 2 * codes.shape[1]
+    parts.tensor("weight_scale", ("F8_E4M3",), (n_out, -(-n_in // _GROUP)))
+    whole = parts.tensor("weight_scale_2", ("F32",))
+    if whole.n_elements != 1:
+        raise parts.error(
+            "weight_scale_2", f"is of shape {list(whole.shape)}; it must be one number"
+        )
+
+    def make() -> StoredTensor:
+        with np.errstate(all="ignore"):  # FiniteCheck finds them
+            scales = float8_values(parts.float8("weight_scale")) * whole.floats().reshape(())
+        return float4(array(codes, "u1"), scales, np.arange(n_in) // _GROUP)
+
+    return Packed((n_out, n_in), make)
+
+
 # --- what is in a directory ---
 
 
@@ -236,6 +261,12 @@ METHODS = {
     "bitsandbytes": Method(
         {"weight": ("U8",)}, (*(f"weight.{each}" for each in _OF_NF4), _STATE), _nf4, beside=_STATE
     ),
+    "modelopt": Method(
+        {"weight": ("U8", "F8_E4M3")},
+        ("weight_scale", "weight_scale_2", "input_scale"),
+        _modelopt,
+        unused=compressed_tensors.UNUSED,
+    ),
     "compressed-tensors": Method(
         compressed_tensors.CODES,
         compressed_tensors.OTHERS,
@@ -255,12 +286,15 @@ _ONLY: Mapping[str, Mapping[str, tuple[object, ...]]] = {
     "awq": {"bits": (4,), "version": ("gemm", "GEMM")},
     "fp8": {"fmt": ("e4m3",)},
     "bitsandbytes": {"load_in_8bit": (False,), "bnb_4bit_quant_type": ("nf4",)},
+    "modelopt": {"quant_algo": ("FP8", "NVFP4")},
     "compressed-tensors": {"format": compressed_tensors.FORMATS},
 }
 """The values that fields of ``quantization_config`` may have, where they are there."""
 _FORMER = {"w_bit": "bits", "q_group_size": "group_size"}
 """Fields as AWQ's files named them -> their names."""
-_FORMER_FILES = {"quantize_config.json": "gptq", "quant_config.json": "awq"}
+_FORMER_FILES = {
+    "quantize_config.json": "gptq", "quant_config.json": "awq", "hf_quant_config.json": "modelopt",
+}  # fmt: skip
 """Files with what is now ``quantization_config``, and the method of one that says none."""
 
 
@@ -280,7 +314,9 @@ def given_by(fields: Fields) -> tuple[Method, Fields] | None:
     for file, method in _FORMER_FILES.items():
         former = path.parent / file
         if values is None and former.is_file():
-            path, values = former, {"quant_method": method, **read_json(former).values}
+            told = read_json(former)
+            inner = told.get("quantization", kind=dict) or {}
+            path, values = former, {"quant_method": method, **told.values, **inner}
     if values is None:
         return None
     renamed = {_FORMER[key]: value for key, value in values.items() if key in _FORMER}
