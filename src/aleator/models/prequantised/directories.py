@@ -150,24 +150,28 @@ def _nf4_values() -> Floats:
     return scaled("NF4", codes, np.ones(1, np.float32)).floats()[0, :16]
 
 
-_STATE = "weight.quant_state.bitsandbytes__nf4"
+_FP4 = np.array([0, 0.0625, 8, 12, 4, 6, 2, 3], np.float32) / np.float32(12)
+"""What codes of bitsandbytes' fp4 without the sign stand for."""
+_STATES = tuple(f"weight.quant_state.bitsandbytes__{kind}" for kind in ("nf4", "fp4"))
 
 
-def _nf4(parts: Parts, given: Fields) -> Packed:
+def _bits4(parts: Parts, given: Fields) -> Packed:
+    """nf4, or fp4, which becomes F32."""
+    end = _STATES[_STATES[1] in parts]
     codes = parts.tensor("weight", ("U8", *FLOAT_TYPES))  # whose bytes are codes in any type
     n = 2 * codes.data.size
-    text = parts.tensor(_STATE, ("U8",))
+    text = parts.tensor(end, ("U8",))
     try:
         values = loads(bytes(text.data).decode())
     except ValueError:
         values = None
     if not isinstance(values, dict):
-        raise parts.error(_STATE, "is no JSON object")
-    state = Fields(f"{parts.file(_STATE)}: the tensor {parts.stem + _STATE!r}", values)
+        raise parts.error(end, "is no JSON object")
+    state = Fields(f"{parts.file(end)}: the tensor {parts.stem + end!r}", values)
     shape = state.require("shape", list)
     sizes = all(type(size) is int and 1 <= size <= MAX_WIDTH for size in shape)
     if not sizes or len(shape) != 2 or math.prod(shape) != n:
-        raise parts.error(_STATE, f"has the shape {shape!r:.60}; the matrix has {n} elements")
+        raise parts.error(end, f"has the shape {shape!r:.60}; the matrix has {n} elements")
     n_out, n_in = shape
     size = state.integer("blocksize", 64, MAX_WIDTH)
     if size % 64:
@@ -177,24 +181,32 @@ def _nf4(parts: Parts, given: Fields) -> Packed:
     table = parts.tensor("weight.quant_map", ("F32",), (16,))
     nested = None
     if own.type == "U8":
-        apart = state.integer("nested_blocksize", 1, MAX_WIDTH)
+        every = state.integer("nested_blocksize", 1, MAX_WIDTH)
         offset = state.number("nested_offset", -1e30, 1e30)
         of_scales = parts.tensor("weight.nested_quant_map", ("F32",), (256,))
-        above = parts.tensor("weight.nested_absmax", ("F32",), (-(-blocks // apart),))
-        nested = apart, np.float32(offset), of_scales, above
+        above = parts.tensor("weight.nested_absmax", ("F32",), (-(-blocks // every),))
+        nested = every, np.float32(offset), of_scales, above
 
     def make() -> StoredTensor:
-        if not np.array_equal(table.floats(), _nf4_values()):
-            raise parts.error("weight.quant_map", "is not that of NF4: other codes are not read")
+        fp4 = np.concatenate([_FP4, -_FP4]) if end == _STATES[1] else None
+        if not np.array_equal(table.floats(), _nf4_values() if fp4 is None else fp4):
+            kind = end[-3:].upper()
+            raise parts.error(
+                "weight.quant_map", f"is not that of {kind}: other codes are not read"
+            )
         if nested is None:
             scales = own.floats()
         else:
-            apart, offset, of_scales, above = nested
+            every, offset, of_scales, above = nested
             scales = of_scales.floats()[own.data]
             with np.errstate(over="ignore", invalid="ignore"):  # FiniteCheck finds them
-                scales = scales * np.repeat(above.floats(), apart)[:blocks] + offset
+                scales = scales * np.repeat(above.floats(), every)[:blocks] + offset
         # In the file the first element is in the high nibble.
         pairs = codes.data >> 4 | codes.data << 4
+        if fp4 is not None:
+            with np.errstate(over="ignore", invalid="ignore"):  # FiniteCheck finds them
+                values = fp4[apart(pairs.reshape(-1))] * np.repeat(scales, size)[:n]
+            return StoredTensor.of(values.reshape(n_out, n_in))
         filled = np.pad(pairs.reshape(-1), (0, -len(pairs) % 32)).reshape(-1, 16)
         repeated = np.repeat(scales, size // 64)[: -(-n // 64)]
         made = scaled("NF4", halves(filled).reshape(-1, 32), repeated)
@@ -244,9 +256,7 @@ class Method:
     matrix: str = "weight"  # the end of the matrix's name
     unused: tuple[str, ...] = ()  # ends of names of tensors beside matrices that are passed over
     check: Callable[[Fields], None] | None = None  # of the configuration, beside _ONLY
-    beside: str = (
-        ""  # the end of the name of a tensor that tells codes of any type; "": there is none
-    )
+    beside: tuple[str, ...] = ()  # ends of names of tensors that tell codes of any type
 
 
 _OF_NF4 = ("absmax", "quant_map", "nested_absmax", "nested_quant_map")
@@ -259,7 +269,10 @@ METHODS = {
     ),
     "mxfp4": Method({"_blocks": ("U8",)}, ("_scales",), _mxfp4, matrix=""),
     "bitsandbytes": Method(
-        {"weight": ("U8",)}, (*(f"weight.{each}" for each in _OF_NF4), _STATE), _nf4, beside=_STATE
+        {"weight": ("U8",)},
+        (*(f"weight.{each}" for each in _OF_NF4), *_STATES),
+        _bits4,
+        beside=_STATES,
     ),
     "modelopt": Method(
         {"weight": ("U8", "F8_E4M3")},
@@ -285,7 +298,7 @@ _ONLY: Mapping[str, Mapping[str, tuple[object, ...]]] = {
     },
     "awq": {"bits": (4,), "version": ("gemm", "GEMM")},
     "fp8": {"fmt": ("e4m3",)},
-    "bitsandbytes": {"load_in_8bit": (False,), "bnb_4bit_quant_type": ("nf4",)},
+    "bitsandbytes": {"load_in_8bit": (False,), "bnb_4bit_quant_type": ("nf4", "fp4")},
     "modelopt": {"quant_algo": ("FP8", "NVFP4")},
     "compressed-tensors": {"format": compressed_tensors.FORMATS},
 }
@@ -356,7 +369,7 @@ def joined(
         if name.endswith(end)
         and (
             tensor.type in kinds
-            or (method.beside and name.removesuffix(end) + method.beside in found)
+            or any(name.removesuffix(end) + each in found for each in method.beside)
         )
     }
     rest = {stem + end for stem in stems for end in method.others}
