@@ -205,7 +205,7 @@ def _bits4(parts: Parts, given: Fields) -> Packed:
         pairs = codes.data >> 4 | codes.data << 4
         if fp4 is not None:
             with np.errstate(over="ignore", invalid="ignore"):  # FiniteCheck finds them
-                values = fp4[apart(pairs.reshape(-1))] * np.repeat(scales, size)[:n]
+                values = fp4[apart(pairs.reshape(-1).view(np.uint8))] * np.repeat(scales, size)[:n]
             return StoredTensor.of(values.reshape(n_out, n_in))
         filled = np.pad(pairs.reshape(-1), (0, -len(pairs) % 32)).reshape(-1, 16)
         repeated = np.repeat(scales, size // 64)[: -(-n // 64)]
