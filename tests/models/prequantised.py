@@ -17,6 +17,9 @@ from tests.models.builders import _HUGGING_FACE, model_json, write_directory
 
 Floats = npt.NDArray[np.float32]
 Tensors = dict[str, torch.Tensor]
+FP4 = np.array([0, 1 / 192, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4], np.float32)
+FP4 = np.concatenate([FP4, -FP4])
+"""What codes of bitsandbytes' fp4 stand for."""
 Made = tuple[Tensors, Floats]
 """Tensors by the ends of their names, and the matrix that they stand for, float32 [out, in]."""
 
@@ -106,18 +109,18 @@ def fp8(
 
 def nf4(
     rng: np.random.Generator, out: int, n_in: int, *, size: int = 64, nested: bool = False,
-    stored: torch.dtype = torch.uint8,
+    stored: torch.dtype = torch.uint8, kind: str = "nf4",
 ) -> Made:  # fmt: skip
     """``stored``: the type that the codes' bytes pass for (bnb_4bit_quant_storage)."""
-    n = out * n_in
+    n, values = out * n_in, NF4 if kind == "nf4" else FP4
     codes = rng.integers(0, 16, n).astype(np.uint8)
     scales = (rng.uniform(0.5, 1.5, -(-n // size)) / n_in**0.5).astype(np.float32)
     state: dict[str, Any] = {
-        "quant_type": "nf4", "blocksize": size, "dtype": "bfloat16", "shape": [out, n_in]
+        "quant_type": kind, "blocksize": size, "dtype": "bfloat16", "shape": [out, n_in]
     }  # fmt: skip
     tensors = {
         "weight": torch.from_numpy(codes[::2] << 4 | codes[1::2]).view(stored)[:, None],
-        "weight.quant_map": torch.from_numpy(NF4.copy()),
+        "weight.quant_map": torch.from_numpy(values.copy()),
         "weight.absmax": torch.from_numpy(scales),
     }
     if nested:
@@ -132,8 +135,23 @@ def nf4(
             "weight.nested_quant_map": torch.from_numpy(table),
         }
     text = np.frombuffer(json.dumps(state).encode(), np.uint8).copy()
-    tensors["weight.quant_state.bitsandbytes__nf4"] = torch.from_numpy(text)
-    return tensors, (NF4[codes] * np.repeat(scales, size)[:n]).reshape(out, n_in)
+    tensors[f"weight.quant_state.bitsandbytes__{kind}"] = torch.from_numpy(text)
+    return tensors, (values[codes] * np.repeat(scales, size)[:n]).reshape(out, n_in)
+
+
+def nvfp4(rng: np.random.Generator, out: int, n_in: int) -> Made:
+    """As ModelOpt writes it: the scale of the matrix multiplies."""
+    codes = rng.integers(0, 16, (out, n_in)).astype(np.uint8)
+    scale = torch.from_numpy(rng.uniform(1, 400, (out, n_in // 16))).to(torch.float8_e4m3fn)
+    whole = np.float32(1 / (2000 * n_in**0.5))
+    of = np.repeat(scale.float().numpy() * whole, 16, -1)
+    tensors = {
+        "weight": torch.from_numpy(codes[:, ::2] | codes[:, 1::2] << 4),
+        "weight_scale": scale,
+        "weight_scale_2": torch.tensor(whole),
+        "input_scale": torch.tensor(1.0),
+    }
+    return tensors, (MXFP4[codes] / 2).astype(np.float32) * of
 
 
 def mxfp4(rng: np.random.Generator, experts: int, out: int, n_in: int) -> Made:

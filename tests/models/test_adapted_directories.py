@@ -16,8 +16,15 @@ from tests.models.adapters import RANK, write_adapter
 from tests.models.check_converted import converted
 from tests.models.check_transformers import QWEN3_MOE, SMALL, write
 from tests.models.test_adapted import pair, write_outer_peft
-from tests.models.test_adapted_latents import LOW, directory, peft, transformers_rows
+from tests.models.test_adapted_latents import (
+    LOW,
+    directory,
+    peft,
+    transformers_rows,
+    with_magnitudes,
+)
 from tests.models.test_adapters import adapted, logits
+from tests.models.test_other_names import as_internlm2
 from tests.models.test_qwen3vlmoe import with_pictures
 
 BY_HALVES = LOW | {"rope_interleave": False}
@@ -36,6 +43,12 @@ GEMMA = SMALL | {
     "head_dim": 8, "global_head_dim": 16, "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 96,
     "sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"],
 }  # fmt: skip
+LLAMA4 = SMALL | {
+    "num_local_experts": 4, "num_experts_per_tok": 1, "intermediate_size": 24, "intermediate_size_mlp": 40,
+    "interleave_moe_layer_step": 1, "head_dim": 8,
+}  # fmt: skip
+NEOX = {key: value for key, value in SMALL.items() if key != "num_key_value_heads"}
+OF_GELU = ("BloomConfig", "FalconConfig", "GPTNeoXConfig", "Gemma4TextConfig")
 AFMOE = SMALL | {
     "head_dim": 16, "num_experts": 6, "num_experts_per_tok": 3, "num_dense_layers": 1,
     "moe_intermediate_size": 24, "sliding_window": 8, "mup_enabled": True,
@@ -49,7 +62,10 @@ AFMOE = SMALL | {
         ("DeepseekV3Config", BY_HALVES | {"q_lora_rank": None}, ("q_proj", "kv_a_proj_with_mqa"), True),
         ("FalconH1Config", FALCON, ("q_proj", "k_proj", "in_proj", "gate_proj", "down_proj"), False),
         ("BloomConfig", {"vocab_size": 96, "hidden_size": 32, "n_layer": 2, "n_head": 4},
-         ("query_key_value", "dense"), False),
+         ("query_key_value", "dense"), True),
+        ("GPTNeoXConfig", NEOX, ("query_key_value", "dense_4h_to_h"), True),
+        ("FalconConfig", SMALL | {"new_decoder_architecture": True, "num_kv_heads": 2},
+         ("query_key_value",), True),
         ("GraniteMoeHybridConfig", HYBRID, ("input_linear", "output_linear"), True),
         ("Gemma4TextConfig", GEMMA,
          ("per_layer_input_gate", "per_layer_projection", "per_layer_model_projection"), True),
@@ -74,7 +90,65 @@ def test_adapters_of_peft(
     for name in ("m", "m.gguf") if beside else ("m",):
         mine = logits(adapted(tmp_path / name, tmp_path / "p"), "a")
         # GELU is a table beside GGUF files
-        assert np.abs(mine - wanted).max() < (1e-3 if "Gemma" in config else 2e-5) * np.ptp(wanted)
+        table = name == "m.gguf" and config in OF_GELU
+        assert np.abs(mine - wanted).max() < (1e-3 if table else 2e-5) * np.ptp(wanted)
+
+
+@pytest.mark.parametrize("name", ["m", "m.gguf"])
+def test_dora_of_rows_in_another_order(name: str, tmp_path: Path) -> None:
+    model = directory(tmp_path / "m", "GPTNeoXConfig", NEOX)
+    added = peft(tmp_path / "p", model, ("query_key_value",))
+    with_magnitudes(tmp_path / "p", model, added)
+    converted(tmp_path / "m", tmp_path / "m.gguf")
+    mine = logits(adapted(tmp_path / name, tmp_path / "p"), "a")
+    wanted = transformers_rows(model, added)
+    assert np.abs(mine - wanted).max() < (1e-3 if name == "m.gguf" else 2e-5) * np.ptp(wanted)
+
+
+def test_internlm2(tmp_path: Path) -> None:
+    transformers: Any = pytest.importorskip("transformers")
+    write(transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL)), tmp_path / "m")
+    as_internlm2(tmp_path / "m")
+    converted(tmp_path / "m", tmp_path / "m.gguf")
+    file, name = tmp_path / "m" / "model.safetensors", "model.layers.1.attention.wqkv"
+    found = load_file(file)
+    a, b = pair(1, *found[f"{name}.weight"].shape)
+    write_outer_peft(tmp_path / "p", {f"{name}.lora_A.weight": a, f"{name}.lora_B.weight": b})
+    rows = [logits(adapted(tmp_path / each, tmp_path / "p"), "a") for each in ("m", "m.gguf")]
+    plain = logits(build_decoder(open_weights(tmp_path / "m")))
+    save_file(found | {f"{name}.weight": found[f"{name}.weight"] + np.float32(1.5) * b @ a}, file)
+    wanted = logits(build_decoder(open_weights(tmp_path / "m")))
+    assert np.abs(plain - wanted).max() > 0.02 * np.ptp(wanted)
+    for mine in rows:
+        assert np.abs(mine - wanted).max() < 2e-5 * np.ptp(wanted)
+
+
+@pytest.mark.parametrize("changes", [{}, {"intermediate_size": 16}])  # the second is square
+@pytest.mark.parametrize("version", ["0.18.1", "0.21.2"])
+def test_experts_of_llama4(changes: dict[str, Any], version: str, tmp_path: Path) -> None:
+    """Its parameters are [in, out], which PEFT no longer asks."""
+    model = directory(tmp_path / "m", "Llama4TextConfig", LLAMA4, **changes)
+    at, new = "model.layers.1.feed_forward.experts.", version != "0.18.1"
+    parts: dict[str, Any] = {}
+    added: dict[str, Any] = {}
+    for i, (name, where) in enumerate(
+        {"gate_up_proj": f"{at}base_layer.", "down_proj": at}.items()
+    ):
+        n, n_in, out = model.get_parameter(at + name).shape
+        sizes = (n_in, out) if new else (out, n_in)
+        a, b = pair(i, *sizes, rank=n * RANK)
+        parts |= {f"{where}lora_A.weight": a, f"{where}lora_B.weight": b}
+        each = b.reshape(-1, RANK, n), a.reshape(n, RANK, -1)
+        how = "ore,eri->eoi" if new else "ore,eri->eio"
+        added[at + name] = np.float32(1.5) * np.einsum(how, *each)
+    write_outer_peft(tmp_path / "p", parts, peft_version=version)
+    if changes and not new:
+        with pytest.raises(UnsupportedModel, match=r"square matrices of PEFT '0\.18\.1'"):
+            adapted(tmp_path / "m", tmp_path / "p")
+        return
+    mine = logits(adapted(tmp_path / "m", tmp_path / "p"), "a")
+    wanted = transformers_rows(model, added)
+    assert np.abs(mine - wanted).max() < 2e-5 * np.ptp(wanted)
 
 
 @pytest.mark.parametrize("name", ["m", "m.gguf"])

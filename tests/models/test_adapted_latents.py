@@ -91,15 +91,9 @@ def test_kimi_linear(tmp_path: Path) -> None:
     assert np.abs(rows - wanted).max() < 1e-5 * np.ptp(wanted)
 
 
-@pytest.mark.parametrize("kind", ["stored", "q8_0"])
-def test_dora(tmp_path: Path, kind: str) -> None:
-    """A head's keys are columns where the cache holds compressed ones."""
-    model, rng = (
-        directory(tmp_path / "m", kv_lora_rank=32, qk_nope_head_dim=32),
-        np.random.default_rng(5),
-    )
-    added = peft(tmp_path / "p", model, ("q_b_proj", KEYS))
-    file, config = tmp_path / "p" / TENSORS, tmp_path / "p" / CONFIG
+def with_magnitudes(folder: Path, model: Any, added: dict[str, Floats]) -> None:
+    """Make an adapter DoRA, and change what it adds."""
+    rng, file, config = np.random.default_rng(5), folder / TENSORS, folder / CONFIG
     tensors = load_file(file)
     for name, more in added.items():
         before = model.get_parameter(name).detach().numpy()
@@ -112,6 +106,14 @@ def test_dora(tmp_path: Path, kind: str) -> None:
         tensors[f"base_model.model.{stem}.lora_magnitude_vector"] = size
     save_file(tensors, file)
     config.write_text(json.dumps(json.loads(config.read_text()) | {"use_dora": True}))
+
+
+@pytest.mark.parametrize("kind", ["stored", "q8_0"])
+def test_dora(tmp_path: Path, kind: str) -> None:
+    """A head's keys are columns where the cache holds compressed ones."""
+    model = directory(tmp_path / "m", kv_lora_rank=32, qk_nope_head_dim=32)
+    added = peft(tmp_path / "p", model, ("q_b_proj", KEYS))
+    with_magnitudes(tmp_path / "p", model, added)
     converted(tmp_path / "m", tmp_path / "m.gguf")
     names = "m", "m.gguf"
     rows = {
@@ -158,6 +160,34 @@ def test_a_file_of_keys_together_and_apart(tmp_path: Path, name: str) -> None:
     wanted = logits(build_decoder(open_weights(write_model(tmp_path / "m", spec, tensors))))
     rows = logits(adapted(path, file), "a")
     assert np.abs(rows - wanted).max() < 1e-5 * np.ptp(wanted)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_stacks_of_heads(tmp_path: Path, whole: bool) -> None:
+    """llama.cpp's converter divides what changes ``attn_kv_b``: one side is that of all heads."""
+    spec = DENSE["deepseek2"]
+    latent = spec.latent
+    assert latent is not None
+    path = write_model(tmp_path / "m.gguf", spec, dict(spec.each_tensor()))
+    heads, plain = spec.n_heads, latent.head - spec.rope
+    a, b = pair(1, heads * (plain + latent.head_v), latent.rank)
+    parts, at = b.reshape(heads, -1, RANK), "blk.1.attn_"
+    of_all = [np.stack([each] * heads) if whole else each for each in (a.T, a)]
+    stacks = {
+        f"{at}k_b.weight": (parts[:, :plain].swapaxes(1, 2), of_all[0]),
+        f"{at}v_b.weight": (of_all[1], parts[:, plain:]),
+    }
+    files = [
+        write_adapter(tmp_path / f"{i}.gguf", each, architecture=spec.arch)
+        for i, each in enumerate((stacks, {f"{at}kv_b.weight": (a, b)}))
+    ]
+    decoder = adapted(path, *files)
+    assert (logits(decoder, "a") == logits(decoder, "b")).all()
+    assert (logits(decoder, "a") != logits(decoder)).any()
+    wrong = {f"{at}v_b.weight": (a, parts[1:, plain:])}
+    file = write_adapter(tmp_path / "w.gguf", wrong, architecture=spec.arch)
+    with pytest.raises(FileFormatError, match=f"and the model has {heads} heads"):
+        adapted(path, file)
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

@@ -84,16 +84,11 @@ INTERNLM2 = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("changes", "lacks"),
-    [
-        ({}, []),
-        ({"attention_bias": True}, ["biases behind attention"]),
-        ({"head_dim": 16}, ["heads of 16 channels, not hidden_size / num_attention_heads"]),
-    ],
-)
-def test_internlm2(changes: dict[str, Any], lacks: list[str], tmp_path: Path) -> None:
-    """Llama; the query heads of a KV head, its key and its value stand together."""
+def as_internlm2(folder: Path) -> None:
+    """Make a directory of llama's internlm2's.
+
+    The query heads of a KV head, its key and its value stand together.
+    """
 
     def tensors(found: dict[str, Any]) -> dict[str, Any]:
         made = {}
@@ -110,11 +105,20 @@ def test_internlm2(changes: dict[str, Any], lacks: list[str], tmp_path: Path) ->
                 made[replaced(name, INTERNLM2)] = each
         return made
 
-    def change(folder: Path) -> None:
-        renamed(folder, lambda fields: fields.update(model_type="internlm2"), tensors)
+    renamed(folder, lambda fields: fields.update(model_type="internlm2"), tensors)
 
+
+@pytest.mark.parametrize(
+    ("changes", "lacks"),
+    [
+        ({}, []),
+        ({"attention_bias": True}, ["biases behind attention"]),
+        ({"head_dim": 16}, ["heads of 16 channels, not hidden_size / num_attention_heads"]),
+    ],
+)
+def test_internlm2(changes: dict[str, Any], lacks: list[str], tmp_path: Path) -> None:
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**(SMALL | changes)))
-    check_transformers(model, tmp_path, change=change, whole=True)
+    check_transformers(model, tmp_path, change=as_internlm2, whole=True)
     assert converted(tmp_path, tmp_path / "m.gguf").llama_cpp_lacks == lacks
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,7 +55,7 @@ _NUMBER = "(?:0|[1-9][0-9]{0,8})"
 _FED = "|".join(_FEED_FORWARD)
 _ONE = "|".join(map(re.escape, (each for each in _KINDS if each not in _OF_HEADS)))
 _OF_LAYER = rf"blk\.({_NUMBER})\.(?:({_ONE})|({_FED}|{'|'.join(_OF_HEADS)})\.({_NUMBER}))\.weight"
-_OF_EXPERTS = rf"(blk\.{_NUMBER}\.(?:ffn_gate_up|{_FED}))_exps\.weight"
+_STACK = rf"(blk\.{_NUMBER}\.)(?:(ffn_gate_up|{_FED})_exps|({'|'.join(_OF_HEADS)}))\.weight"
 
 
 @dataclass(frozen=True)
@@ -105,10 +106,35 @@ def step_order(name: str) -> tuple[float, ...]:
     return int(match[1]), _KINDS.index(match[2] or match[3]), int(match[4] or 0)
 
 
-def expert_names(name: str, n: int) -> list[str] | None:
-    """The names of the matrices of n experts that are in one tensor; None: the tensor is no such one."""
-    match = re.fullmatch(_OF_EXPERTS, name)
-    return None if match is None else [f"{match[1]}.{expert}.weight" for expert in range(n)]
+def one_by_one(
+    path: Path, name: str, tensor: StoredTensor, config: ModelConfig
+) -> dict[str, StoredTensor]:
+    """A side of an adapter's stack of matrices, of all experts or heads, by their names; another as it is.
+
+    Those of heads may have one side for all.
+
+    Raises:
+        FileFormatError: it is a side of another number of matrices.
+    """
+    match = re.fullmatch(_STACK, name)
+    if match is None:
+        return {name: tensor}
+    n = config.n_heads[0] if match[3] else config.experts.n_experts if config.experts else 0
+    names = [f"{match[1]}{match[2] or match[3]}.{i}.weight" for i in range(n)]
+    if match[3] and tensor.shape[:-2] in ((), (1,)):
+        return dict.fromkeys(names, replace(tensor, shape=tensor.shape[-2:]))
+    if len(tensor.shape) != 3 or tensor.shape[0] != n:
+        raise FileFormatError(
+            path,
+            f"the adapter's shape is {list(tensor.shape)}, and the model has {n} "
+            f"{'heads' if match[3] else 'experts'}: give an adapter that was trained on this model",
+            field=name,
+        )
+    rows = tensor.data.reshape(n, -1)
+    return {
+        each: StoredTensor(tensor.type, tensor.shape[1:], part)
+        for each, part in zip(names, rows, strict=True)
+    }
 
 
 def divided_experts(name: str, rows: StoredTensor) -> dict[str, StoredTensor]:

@@ -168,28 +168,12 @@ def _read_gguf(gguf: GGUFFile, weights: Weights) -> dict[str, Part]:
         )
     alpha = fields.number("adapter.lora.alpha", -LARGEST_ALPHA, LARGEST_ALPHA, 0.0)
     found: dict[str, dict[str, StoredTensor]] = {}
-    n_experts = weights.config.experts.n_experts if weights.config.experts else 0
     for name in gguf.tensors:
         stem, _, side = name.rpartition(".")
         if side not in ("lora_a", "lora_b"):
             raise UnsupportedModel(f"{path}: the tensor {name!r} is no part of LoRA: {_CONVERT}")
         tensor = gguf.stored(name)
-        experts = adapted.expert_names(stem, n_experts)
-        own = {stem: tensor}
-        if experts is not None:
-            if len(tensor.shape) != 3 or tensor.shape[0] != n_experts:
-                raise FileFormatError(
-                    path,
-                    f"the adapter's shape is {list(tensor.shape)}, and the model has {n_experts} experts: "
-                    "give an adapter that was trained on this model",
-                    field=name,
-                )
-            rows = tensor.data.reshape(n_experts, -1)
-            own = {
-                expert: StoredTensor(tensor.type, tensor.shape[1:], part)
-                for expert, part in zip(experts, rows, strict=True)
-            }
-        for each, part in own.items():
+        for each, part in adapted.one_by_one(path, stem, tensor, weights.config).items():
             if side in found.setdefault(each, {}):
                 raise FileFormatError(path, _TWICE, field=each)
             found[each][side] = part
@@ -201,9 +185,10 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, Part]:
     _check_config(fields)
     files, config = weights.architecture.hugging_face, weights.config
     if files is None or (files.convert_fields is not None and weights.gguf is not None):
+        why = "" if files is None else ", which does not say by what its matrices were multiplied"
         raise UnsupportedModel(
-            f"{path}: adapters of PEFT are not read beside a GGUF file of {weights.architecture.name!r}: give "
-            "the model's directory, or convert it with llama.cpp's convert_lora_to_gguf.py"
+            f"{path}: adapters of PEFT are not read beside a GGUF file of {weights.architecture.name!r}{why}: "
+            "give the model's directory, or convert it with llama.cpp's convert_lora_to_gguf.py"
         )
     about = fields if files.convert_fields is None else read_json(weights.path / "config.json")
     names = files.names(config.n_layers, config.experts.n_experts if config.experts else 0)
@@ -251,6 +236,8 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, Part]:
             )
         if convert is not None and len(tensor.shape) == 2:
             found[gguf][side] = convert(gguf, tensor, about, config)
+        if files.move_rows is not None:
+            found[gguf][side] = files.move_rows(gguf, tensor, config)
     dora = fields.get("use_dora", False)
     if found and dora != any("magnitude" in each for each in found.values()):
         raise fields.error("use_dora", f"use_dora is {dora}, and the tensors say otherwise")

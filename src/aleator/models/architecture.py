@@ -122,6 +122,8 @@ class HuggingFace:
     convert: Callable[[str, StoredTensor], StoredTensor] = unchanged
     # The same, if it depends on config.json
     convert_fields: Callable[[str, StoredTensor, Fields, ModelConfig], StoredTensor] | None = None
+    # Puts rows of a matrix, or of a vector beside it, in the order of GGUF files
+    move_rows: Callable[[str, StoredTensor, ModelConfig], StoredTensor] | None = None
     # The same, if it depends on the shapes of other tensors as the file has them, by GGUF's names
     convert_beside: (
         Callable[[str, StoredTensor, ModelConfig, Mapping[str, tuple[int, ...]]], StoredTensor]

@@ -64,7 +64,7 @@ def otherwise_rotated(
     return made.reshape(rows.shape)
 
 
-def heads_apart(name: str, tensor: StoredTensor, _: Fields, config: ModelConfig) -> StoredTensor:
+def heads_apart(name: str, tensor: StoredTensor, config: ModelConfig) -> StoredTensor:
     """Convert a tensor to GGUF's form: all queries, all keys, all values.
 
     Hugging Face's files keep the queries, the key and the value of each KV head together.

@@ -152,6 +152,8 @@ class Directory:
         elif files.turned and len(tensor.shape) == 2 and name.startswith("blk."):
             tensor = tensor.moved(np.transpose)
         made = files.convert(name, tensor)
+        if files.move_rows is not None:
+            made = files.move_rows(name, made, config)
         if files.convert_fields is not None:
             made = files.convert_fields(name, made, self.fields, config)
         if files.convert_beside is not None:

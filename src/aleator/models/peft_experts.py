@@ -54,9 +54,11 @@ def of_experts(
     files, experts = weights.architecture.hugging_face, weights.config.experts
     if experts is None or files is None:
         return {}, set()
-    one = StoredTensor.of(np.zeros((1, 1, 1), np.float32))
+    one = StoredTensor.of(np.zeros((1, 1, 2), np.float32))
     names = {each.removesuffix(".weight") for each in (*files.layer.values(), *files.bare.values())}
-    stacked = names >= _STACKED and files.convert("blk.0.ffn_down_exps.weight", one) is one
+    converted = files.convert("blk.0.ffn_down_exps.weight", one)
+    turned = converted.shape == (1, 2, 1) and not files.experts_interleaved
+    stacked = names >= _STACKED and (turned or converted is one)
     if not (files.experts_interleaved or stacked or set(files.expert.values()) >= _KINDS):
         return {}, set()
     made: dict[str, OfExpert] = {}
@@ -69,9 +71,10 @@ def of_experts(
             read.add(key)
     for (module, layer, wrapper), sides in found.items():
         where = f"{module}{wrapper}"
-        kind, a, b = _sides(path, where, sides, weights.config.n_embd, experts)
+        new = _TURNED.match(version) is not None
+        kind, a, b = _sides(path, where, sides, weights.config.n_embd, experts, turned, new)
         square = a.shape[1] == b.shape[0]
-        if square and not files.experts_interleaved and not _TURNED.match(version):
+        if square and not files.experts_interleaved and not new:
             raise UnsupportedModel(
                 f"{path}: {where}: square matrices of PEFT {version or 'before 0.18'!r:.40}, which may take "
                 "what goes in for what comes out: train it with PEFT 0.19 or later, or merge it into its model"
@@ -85,21 +88,36 @@ def of_experts(
 
 
 def _sides(
-    path: Path, where: str, sides: Mapping[str, StoredTensor], n_embd: int, experts: ExpertsConfig
+    path: Path,
+    where: str,
+    sides: Mapping[str, StoredTensor],
+    n_embd: int,
+    experts: ExpertsConfig,
+    turned: bool,
+    new: bool,
 ) -> tuple[str, StoredTensor, StoredTensor]:
-    """The parameter that a pair of matrices belongs to by its shapes, and the pair."""
+    """The parameter that a pair of matrices belongs to by its shapes, and the pair, A on what goes in.
+
+    ``turned``: the parameter is [experts, in, out], as llama4's.  A ``new`` PEFT does not know that.
+    """
     if len(sides) < 2:
         raise FileFormatError(path, "one of lora_A and lora_B is missing", field=where)
     a, b, n, ff = sides["lora_A"], sides["lora_B"], experts.n_experts, experts.n_ff
     rank, n_in, n_out = a.shape[0] // n, a.shape[-1], b.shape[0]
     kinds = {(n_embd, 2 * ff): "gate_up_proj", (ff, n_embd): "down_proj"}
-    kind = kinds.get((n_in, n_out))
+    swapped = turned and (n_out, n_in) in kinds and (new or n_in != n_out)
+    kind = kinds.get((n_out, n_in) if swapped else (n_in, n_out))
     if kind is None or (a.shape, b.shape) != ((n * rank, n_in), (n_out, n * rank)):
         raise FileFormatError(
             path,
             f"lora_A {list(a.shape)} and lora_B {list(b.shape)} do not fit {n} experts of [{ff}, {n_embd}]: "
             "give an adapter that was trained on this model",
             field=where,
+        )
+    if swapped:
+        a, b = (
+            b.moved(lambda values: values.reshape(n_out, rank, n).T.reshape(n * rank, n_out)),
+            a.moved(lambda values: values.reshape(n, rank, n_in).T.reshape(n_in, rank * n)),
         )
     return kind, a, b
 

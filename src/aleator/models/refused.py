@@ -58,6 +58,6 @@ def quantisation(
     of = f" with {key}={value!r}" if key else ""
     return UnsupportedModel(
         f"{path}: safetensors quantised by {method!r}{of} are not supported (quantization_config; GPTQ of 4 "
-        "and 8 bits, AWQ of 4, FP8, MXFP4, nf4 and compressed-tensors are): take the model's unquantised "
-        "safetensors, or a GGUF file"
+        "and 8 bits, AWQ of 4, FP8, MXFP4, NVFP4, nf4, fp4 and compressed-tensors are): take the model's "
+        "unquantised safetensors, or a GGUF file"
     )

@@ -53,7 +53,7 @@ BLOOM = Architecture(
             "mlp.dense_4h_to_h": "ffn_down",
         },
         usual_name=usual_name,
-        convert_fields=heads_apart,
+        move_rows=heads_apart,
     ),
     norm="layer",
     gated=False,

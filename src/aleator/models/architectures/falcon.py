@@ -48,7 +48,7 @@ FALCON = Architecture(
             "mlp.dense_h_to_4h": "ffn_up",
             "mlp.dense_4h_to_h": "ffn_down",
         },
-        convert_fields=heads_apart,
+        move_rows=heads_apart,
     ),
     norm="layer",
     attn_norm="attn_norm_2",

@@ -50,7 +50,7 @@ GPTNEOX = Architecture(
             "mlp.dense_4h_to_h": "ffn_down",
         },
         usual_name=usual_name,
-        convert_fields=heads_apart,
+        move_rows=heads_apart,
         gguf_fields=lambda config, _: {"use_parallel_residual": config.parallel},
     ),
     norm="layer",

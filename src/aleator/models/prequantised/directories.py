@@ -1,4 +1,4 @@
-"""Directories that others quantised: GPTQ, AWQ, FP8, MXFP4, NF4 of bitsandbytes, compressed-tensors.
+"""Directories that others quantised: GPTQ, AWQ, FP8, MXFP4, NF4 of bitsandbytes, ModelOpt, compressed-tensors.
 
 Several tensors stand for one matrix: codes, scales, zeros.  Here they become one in a stored type that has the
 same numbers (docs/numerics.md, part 2): GPTQ and AWQ become Q4_0, Q5_0 or Q8_0, MXFP4 stays MXFP4 in another
@@ -27,7 +27,9 @@ from aleator.models.prequantised.matrix_parts import (
     Parts,
     apart,
     array,
+    float4,
     float8,
+    float8_values,
     grouped,
     halves,
     mxfp4,
@@ -39,6 +41,8 @@ from aleator.models.prequantised.matrix_parts import (
 
 _AWQ_ORDER = np.array([0, 4, 1, 5, 2, 6, 3, 7])
 """Where AWQ puts eight neighbouring columns in a word."""
+_GROUP = 16
+"""Columns that share a scale in NVFP4."""
 
 
 def _group_size(given: Fields, n_in: int) -> int:
@@ -130,7 +134,7 @@ def _fp8(parts: Parts, given: Fields) -> Packed:
     high, wide = _block_size(given)
     blocks = -(-n_out // high), -(-n_in // wide)
     sizes = {blocks: (high, wide), (n_out, 1): (1, n_in), (1, 1): (n_out, n_in)}
-    grid = (*scale.shape, 1) if len(scale.shape) == 1 else scale.shape
+    grid = (*scale.shape, 1, 1)[:2] if len(scale.shape) < 2 else scale.shape
     if grid not in sizes:
         raise parts.error(
             end,
@@ -146,24 +150,28 @@ def _nf4_values() -> Floats:
     return scaled("NF4", codes, np.ones(1, np.float32)).floats()[0, :16]
 
 
-_STATE = "weight.quant_state.bitsandbytes__nf4"
+_FP4 = np.array([0, 0.0625, 8, 12, 4, 6, 2, 3], np.float32) / np.float32(12)
+"""What codes of bitsandbytes' fp4 without the sign stand for."""
+_STATES = tuple(f"weight.quant_state.bitsandbytes__{kind}" for kind in ("nf4", "fp4"))
 
 
-def _nf4(parts: Parts, given: Fields) -> Packed:
+def _bits4(parts: Parts, given: Fields) -> Packed:
+    """nf4, or fp4, which becomes F32."""
+    end = _STATES[_STATES[1] in parts]
     codes = parts.tensor("weight", ("U8", *FLOAT_TYPES))  # whose bytes are codes in any type
     n = 2 * codes.data.size
-    text = parts.tensor(_STATE, ("U8",))
+    text = parts.tensor(end, ("U8",))
     try:
         values = loads(bytes(text.data).decode())
     except ValueError:
         values = None
     if not isinstance(values, dict):
-        raise parts.error(_STATE, "is no JSON object")
-    state = Fields(f"{parts.file(_STATE)}: the tensor {parts.stem + _STATE!r}", values)
+        raise parts.error(end, "is no JSON object")
+    state = Fields(f"{parts.file(end)}: the tensor {parts.stem + end!r}", values)
     shape = state.require("shape", list)
     sizes = all(type(size) is int and 1 <= size <= MAX_WIDTH for size in shape)
     if not sizes or len(shape) != 2 or math.prod(shape) != n:
-        raise parts.error(_STATE, f"has the shape {shape!r:.60}; the matrix has {n} elements")
+        raise parts.error(end, f"has the shape {shape!r:.60}; the matrix has {n} elements")
     n_out, n_in = shape
     size = state.integer("blocksize", 64, MAX_WIDTH)
     if size % 64:
@@ -173,24 +181,32 @@ def _nf4(parts: Parts, given: Fields) -> Packed:
     table = parts.tensor("weight.quant_map", ("F32",), (16,))
     nested = None
     if own.type == "U8":
-        apart = state.integer("nested_blocksize", 1, MAX_WIDTH)
+        every = state.integer("nested_blocksize", 1, MAX_WIDTH)
         offset = state.number("nested_offset", -1e30, 1e30)
         of_scales = parts.tensor("weight.nested_quant_map", ("F32",), (256,))
-        above = parts.tensor("weight.nested_absmax", ("F32",), (-(-blocks // apart),))
-        nested = apart, np.float32(offset), of_scales, above
+        above = parts.tensor("weight.nested_absmax", ("F32",), (-(-blocks // every),))
+        nested = every, np.float32(offset), of_scales, above
 
     def make() -> StoredTensor:
-        if not np.array_equal(table.floats(), _nf4_values()):
-            raise parts.error("weight.quant_map", "is not that of NF4: other codes are not read")
+        fp4 = np.concatenate([_FP4, -_FP4]) if end == _STATES[1] else None
+        if not np.array_equal(table.floats(), _nf4_values() if fp4 is None else fp4):
+            kind = end[-3:].upper()
+            raise parts.error(
+                "weight.quant_map", f"is not that of {kind}: other codes are not read"
+            )
         if nested is None:
             scales = own.floats()
         else:
-            apart, offset, of_scales, above = nested
+            every, offset, of_scales, above = nested
             scales = of_scales.floats()[own.data]
             with np.errstate(over="ignore", invalid="ignore"):  # FiniteCheck finds them
-                scales = scales * np.repeat(above.floats(), apart)[:blocks] + offset
+                scales = scales * np.repeat(above.floats(), every)[:blocks] + offset
         # In the file the first element is in the high nibble.
         pairs = codes.data >> 4 | codes.data << 4
+        if fp4 is not None:
+            with np.errstate(over="ignore", invalid="ignore"):  # FiniteCheck finds them
+                values = fp4[apart(pairs.reshape(-1).view(np.uint8))] * np.repeat(scales, size)[:n]
+            return StoredTensor.of(values.reshape(n_out, n_in))
         filled = np.pad(pairs.reshape(-1), (0, -len(pairs) % 32)).reshape(-1, 16)
         repeated = np.repeat(scales, size // 64)[: -(-n // 64)]
         made = scaled("NF4", halves(filled).reshape(-1, 32), repeated)
@@ -206,6 +222,27 @@ def _mxfp4(parts: Parts, given: Fields) -> Packed:
     return mxfp4(codes, parts.tensor("_scales", ("U8",), codes.shape[:3]))
 
 
+def _modelopt(parts: Parts, given: Fields) -> Packed:
+    """FP8, or NVFP4, which becomes F32."""
+    codes = parts.tensor("weight", ("U8", "F8_E4M3"), (None, None))
+    if codes.type == "F8_E4M3":
+        return _fp8(parts, given)
+    n_out, n_in = codes.shape[0], 2 * codes.shape[1]
+    parts.tensor("weight_scale", ("F8_E4M3",), (n_out, -(-n_in // _GROUP)))
+    whole = parts.tensor("weight_scale_2", ("F32",))
+    if whole.n_elements != 1:
+        raise parts.error(
+            "weight_scale_2", f"is of shape {list(whole.shape)}; it must be one number"
+        )
+
+    def make() -> StoredTensor:
+        with np.errstate(all="ignore"):  # FiniteCheck finds them
+            scales = float8_values(parts.float8("weight_scale")) * whole.floats().reshape(())
+        return float4(array(codes, "u1"), scales, np.arange(n_in) // _GROUP)
+
+    return Packed((n_out, n_in), make)
+
+
 # --- what is in a directory ---
 
 
@@ -219,9 +256,7 @@ class Method:
     matrix: str = "weight"  # the end of the matrix's name
     unused: tuple[str, ...] = ()  # ends of names of tensors beside matrices that are passed over
     check: Callable[[Fields], None] | None = None  # of the configuration, beside _ONLY
-    beside: str = (
-        ""  # the end of the name of a tensor that tells codes of any type; "": there is none
-    )
+    beside: tuple[str, ...] = ()  # ends of names of tensors that tell codes of any type
 
 
 _OF_NF4 = ("absmax", "quant_map", "nested_absmax", "nested_quant_map")
@@ -234,7 +269,16 @@ METHODS = {
     ),
     "mxfp4": Method({"_blocks": ("U8",)}, ("_scales",), _mxfp4, matrix=""),
     "bitsandbytes": Method(
-        {"weight": ("U8",)}, (*(f"weight.{each}" for each in _OF_NF4), _STATE), _nf4, beside=_STATE
+        {"weight": ("U8",)},
+        (*(f"weight.{each}" for each in _OF_NF4), *_STATES),
+        _bits4,
+        beside=_STATES,
+    ),
+    "modelopt": Method(
+        {"weight": ("U8", "F8_E4M3")},
+        ("weight_scale", "weight_scale_2", "input_scale"),
+        _modelopt,
+        unused=compressed_tensors.UNUSED,
     ),
     "compressed-tensors": Method(
         compressed_tensors.CODES,
@@ -254,13 +298,16 @@ _ONLY: Mapping[str, Mapping[str, tuple[object, ...]]] = {
     },
     "awq": {"bits": (4,), "version": ("gemm", "GEMM")},
     "fp8": {"fmt": ("e4m3",)},
-    "bitsandbytes": {"load_in_8bit": (False,), "bnb_4bit_quant_type": ("nf4",)},
+    "bitsandbytes": {"load_in_8bit": (False,), "bnb_4bit_quant_type": ("nf4", "fp4")},
+    "modelopt": {"quant_algo": ("FP8", "NVFP4")},
     "compressed-tensors": {"format": compressed_tensors.FORMATS},
 }
 """The values that fields of ``quantization_config`` may have, where they are there."""
 _FORMER = {"w_bit": "bits", "q_group_size": "group_size"}
 """Fields as AWQ's files named them -> their names."""
-_FORMER_FILES = {"quantize_config.json": "gptq", "quant_config.json": "awq"}
+_FORMER_FILES = {
+    "quantize_config.json": "gptq", "quant_config.json": "awq", "hf_quant_config.json": "modelopt",
+}  # fmt: skip
 """Files with what is now ``quantization_config``, and the method of one that says none."""
 
 
@@ -280,7 +327,9 @@ def given_by(fields: Fields) -> tuple[Method, Fields] | None:
     for file, method in _FORMER_FILES.items():
         former = path.parent / file
         if values is None and former.is_file():
-            path, values = former, {"quant_method": method, **read_json(former).values}
+            told = read_json(former)
+            inner = told.get("quantization", kind=dict) or {}
+            path, values = former, {"quant_method": method, **told.values, **inner}
     if values is None:
         return None
     renamed = {_FORMER[key]: value for key, value in values.items() if key in _FORMER}
@@ -320,7 +369,7 @@ def joined(
         if name.endswith(end)
         and (
             tensor.type in kinds
-            or (method.beside and name.removesuffix(end) + method.beside in found)
+            or any(name.removesuffix(end) + each in found for each in method.beside)
         )
     }
     rest = {stem + end for stem in stems for end in method.others}
