@@ -122,12 +122,12 @@ def wrong(made: Speculation, costs: Costs, steps: int) -> list[int]:
 def test_where_guesses_do_not_pay_pauses_double() -> None:
     costs, experience = Costs(), Experience()
     costs.observe(1, 0, 1.0)
-    first = wrong(Speculation(Oracle([]), 8, 100, experience), costs, 3 * LONGEST_PAUSE)
+    first = wrong(Speculation(Oracle([]), 8, 100, experience), costs, 400)
     assert len(first) < 12
     gaps = [b - a for a, b in pairwise(first)]
     assert gaps[-1] > LONGEST_PAUSE > gaps[0]
     experience.gain = -0.1
-    again = wrong(Speculation(Oracle([]), 8, 100, experience), costs, 3 * LONGEST_PAUSE)
+    again = wrong(Speculation(Oracle([]), 8, 100, experience), costs, 400)
     assert again[0] == LONGEST_PAUSE // 2  # as was learnt from other texts
     assert len(again) <= 3
     assert experience.gain < -0.1

@@ -98,7 +98,7 @@ WEIGHT = 0.1
 """Weight of the newest measurement in running means, once there are enough."""
 RETRY, LONGEST_RETRY = 32, 1024
 """Steps without guesses after which one token is tried; each failure doubles them up to the second number."""
-PAUSE, LONGEST_PAUSE = 4, 512
+PAUSE, LONGEST_PAUSE = 4, 128
 """Steps without questions after one that did not pay; each failure doubles them up to the second number."""
 TRIED = 2
 """Most guesses at once while questions do not pay."""
