@@ -37,23 +37,42 @@ PROMPTS = {
     "a crowd": "First Citizen:\nBefore we proceed any further, hear me speak.\n",
     "a scene": "Enter the KING and",
 }
-OTHERS = {
-    "witches": "First Witch:\nWhen shall we three meet again\n",
-    "Hamlet": "HAMLET:\nTo be, or not to be: that is the question:\n",
-    "a storm": "Boatswain:\nHeigh, my hearts! cheerly, cheerly, my hearts!\n",
-    "a court": "PORTIA:\nThe quality of mercy is not strain'd,\n",
-    "a jest": "BEATRICE:\nI had rather hear my dog bark at a crow than",
-    "a war": "Messenger:\nMy lord, the enemy is at the gates, and",
-    "a letter": "Dear Sir, I thank you for your letter of the third of May, and",
-    "a recipe": "Take two eggs, a cup of flour and some butter. First",
-    "news": "The government said on Tuesday that it would",
-    "a tale": "There was an old woman who lived in a small house by the",
-    "a song": "Sing, O my heart, of love and sorrow, and of",
-    "a sonnet": "Shall I compare thee to a summer's day?\nThou art",
-    "a list": "Things to buy: bread, milk,",
-    "a question": "Where is the king? I have not seen him since",
+KINDS = {
+    "plays": {
+        "a ghost": "HORATIO:\nStay, speak, I charge thee; what art thou that",
+        "a shipwreck": "Captain:\nThe mast is broken and the sea comes in,\nAnd",
+        "a quarrel": "KATHARINA:\nYou told me yesterday that you would never",
+        "a servant": "Enter GREMIO, with a lantern\n\nGREMIO:\nWho knocks so late",
+        "a verdict": "DUKE:\nBring in the prisoner, and let him hear",
+        "a parting": "ANTONIO:\nFarewell, my friend; when thou art come to Rome,",
+    },
+    "verse": {
+        "autumn": "The leaves are falling from the yellow trees,\nAnd",
+        "a lullaby": "Sleep, little child, the moon is in the sky,\nThe",
+        "a ballad": "There rode a knight from the northern shore\nWith",
+        "an epitaph": "Here lies a man who never in his life",
+        "a hymn": "O lord of light, that mad'st the earth and",
+        "a rose": "My mistress is a rose without a thorn,\nHer",
+    },
+    "prose": {
+        "a journey": "We left the village early in the morning and walked",
+        "a trial": "The judge asked the young man why he had",
+        "history": "In the year 1066 the duke of Normandy crossed the sea with",
+        "a lecture": "There are three reasons why a free people should",
+        "a diary": "Monday. It rained all day, and I stayed at home to",
+        "a fable": "A fox and a crow once met under an old oak, and the fox",
+    },
+    "daily": {
+        "a note": "Mother, I have gone to the market. Please do not forget",
+        "an order": "Item one: two pairs of boots. Item two: a wool coat. Item",
+        "a guide": "How to mend a broken chair: first take the",
+        "an answer": "Q: Who is the father of the prince?\nA:",
+        "a notice": "NOTICE: All visitors to the castle must",
+        "a talk": "Good morning! How are you today? I am",
+    },
 }
-"""Prompts on which nothing was chosen."""
+"""Prompts of four kinds on which nothing was chosen."""
+OTHERS = {name: text for kind in KINDS.values() for name, text in kind.items()}
 
 
 def seconds(
