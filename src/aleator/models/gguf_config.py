@@ -7,6 +7,7 @@ architecture are read in its own module.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 from aleator.models.architecture import Architecture
@@ -14,6 +15,7 @@ from aleator.models.config import (
     MAX_CONV,
     MAX_STATE,
     MAX_THETA,
+    DenseConfig,
     ModelConfig,
     RopeConfig,
     SSMConfig,
@@ -82,7 +84,18 @@ def transformer(
         parallel=architecture.parallel,
         pooling=_read_pooling(fields, f"{name}.pooling_type"),
         score_pooling=_read_pooling(fields, f"{name}.classifier.pooling_type"),
+        dense=_read_dense(gguf),
     )
+
+
+def _read_dense(gguf: GGUFFile) -> tuple[DenseConfig, ...]:
+    """The dense layers behind the pooling, which llama.cpp numbers from 2 as sentence-transformers does."""
+    found = sorted(name for name in gguf.tensors if re.fullmatch(r"dense_\d+\.weight", name))
+    shapes = [gguf.tensors[name].shape for name in found]
+    for i, (name, shape) in enumerate(zip(found, shapes, strict=True)):
+        if name != f"dense_{i + 2}.weight" or len(shape) != 2:
+            raise unsupported(gguf.path, f"the tensor {name} of shape {list(shape)}")
+    return tuple(DenseConfig(wide, out) for out, wide in shapes)
 
 
 def without_further(fields: Fields, config: ModelConfig) -> ModelConfig:
