@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 from aleator.models.architecture import Architecture, HuggingFace
-from aleator.models.architectures.bert import EMBEDDINGS, ENCODER, HEAD, usual_name
+from aleator.models.architectures.bert import EMBEDDINGS, ENCODER, without_pooler
 from aleator.models.config import Fields, ModelConfig
 from aleator.models.json_config import transformer
 
@@ -25,7 +24,7 @@ JINA_BERT_V3 = ENCODER(
         ("jina_embeddings_v3",),
         read_json,
         stack="encoder",
-        outer=EMBEDDINGS | HEAD | {"emb_ln": "token_embd_norm"},
+        outer=EMBEDDINGS | {"emb_ln": "token_embd_norm"},
         layer={
             "mixer.Wqkv": "attn_qkv",
             "mixer.out_proj": "attn_output",
@@ -34,7 +33,7 @@ JINA_BERT_V3 = ENCODER(
             "mlp.fc2": "ffn_down",
             "norm2": "layer_output_norm",
         },
-        usual_name=partial(usual_name, prefixes=("roberta.",)),
+        usual_name=without_pooler,
     ),
     gated=False,
     activation="gelu_exact",
