@@ -21,15 +21,18 @@ def pooled(states: Floats, pooling: str) -> Floats:
     """Pool the hidden states of a text [n, n_embd]: float64 [n_embd]; with "none" all of them, as they are."""
     if pooling == "none":
         return states
-    n = len(states)
+    n, made = len(states), states
     if pooling in _ONE:
-        return states[_ONE[pooling]].astype(np.float64)
-    if pooling == "max":
-        return states.max(axis=0).astype(np.float64)
-    if pooling == "weightedmean":
-        states = states.astype(np.float64) * np.arange(1, n + 1)[:, None]
-    made: Floats = states.sum(axis=0, dtype=np.float64) / _divisor(pooling, n)
-    return made
+        made = states[_ONE[pooling]]
+    elif pooling == "max":
+        made = states.max(axis=0)
+    elif pooling == "weightedmean":
+        made = states.astype(np.float64) * np.arange(1, n + 1)[:, None]
+        made = made.sum(axis=0) / _divisor(pooling, n)
+    else:
+        made = states.sum(axis=0, dtype=np.float64) / _divisor(pooling, n)
+    wide: Floats = made.astype(np.float64)
+    return wide
 
 
 def _divisor(pooling: str, n: int) -> float:

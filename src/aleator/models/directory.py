@@ -94,12 +94,12 @@ class Directory:
         n_experts = config.experts.n_experts if config.experts else 0
         names = files.names(config.n_layers, n_experts, self._n_mtp())
         for i, folder in enumerate(self._modules.folders):
-            for file, name, tensor in read_directory(folder):
+            for file, name, part in read_directory(folder):
                 if name not in ("linear.weight", "linear.bias"):
                     raise UnsupportedModel(
                         f"{file}: the tensor {name!r} is not one of a dense layer"
                     )
-                yield name.replace("linear", f"dense_{i + 2}"), tensor
+                yield name.replace("linear", f"dense_{i + 2}"), part
         found: dict[str, str] = {}
         for file, name, tensor in self._stored():
             if name.endswith("rotary_emb.inv_freq"):

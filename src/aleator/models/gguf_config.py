@@ -7,7 +7,6 @@ architecture are read in its own module.
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import replace
 
 from aleator.models.architecture import Architecture
@@ -90,12 +89,15 @@ def transformer(
 
 def _read_dense(gguf: GGUFFile) -> tuple[DenseConfig, ...]:
     """The dense layers behind the pooling, which llama.cpp numbers from 2 as sentence-transformers does."""
-    found = sorted(name for name in gguf.tensors if re.fullmatch(r"dense_\d+\.weight", name))
-    shapes = [gguf.tensors[name].shape for name in found]
-    for i, (name, shape) in enumerate(zip(found, shapes, strict=True)):
-        if name != f"dense_{i + 2}.weight" or len(shape) != 2:
+    found = [name for name in gguf.tensors if name.startswith("dense_") and ".weight" in name]
+    made: list[DenseConfig] = []
+    for i in range(len(found)):
+        name = f"dense_{i + 2}.weight"
+        shape = gguf.tensors[name].shape if name in gguf.tensors else ()
+        if len(shape) != 2:
             raise unsupported(gguf.path, f"the tensor {name} of shape {list(shape)}")
-    return tuple(DenseConfig(wide, out) for out, wide in shapes)
+        made.append(DenseConfig(shape[1], shape[0]))
+    return tuple(made)
 
 
 def without_further(fields: Fields, config: ModelConfig) -> ModelConfig:

@@ -9,7 +9,7 @@ import numpy as np
 import aleator._native as _native
 from aleator.core.arrays import Floats
 from aleator.core.errors import UnsupportedModel
-from aleator.models.layers.stored import StoredLayer, stored_weight
+from aleator.models.layers.stored import StoredLayer, StoredWeight, stored_weight
 from aleator.models.projection import product
 from aleator.models.weights import Weights
 
@@ -43,7 +43,8 @@ class ScoreHead:
             raise UnsupportedModel(
                 f"{weights.path}: a head with {n} outputs (cls.output.weight), which are classes: rank with 1"
             )
-        self._dense = self._output = None  # type: StoredWeight | None
+        self._dense: StoredWeight | None = None
+        self._output: StoredWeight | None = None
         width = config.n_embd
         if DENSE in rows:
             self._dense = stored_weight(weights, DENSE, rows[DENSE], width)
