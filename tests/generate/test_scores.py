@@ -98,7 +98,7 @@ def test_chunks() -> None:
             chunks_of(range(12), n_ctx, chunks)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
+@pytest.mark.parametrize("pooling", vectors.POOLING)
 @pytest.mark.parametrize("normalize", [False, True])
 def test_vectors_are_pooled(pooling: str, normalize: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [(1, 2, 3), (4,), (5, 6)]
@@ -116,7 +116,15 @@ def test_vectors_are_pooled(pooling: str, normalize: bool, monkeypatch: pytest.M
     found = vectors.normalised(found) if normalize else found.astype(np.float32)
     for i, tokens in enumerate(texts):
         own = np.array([states[i, at] for at in range(len(tokens))])
-        expected = {"mean": own.mean(axis=0), "cls": own[0], "last": own[-1]}[pooling]
+        by = np.arange(1, len(own) + 1)
+        expected = {
+            "mean": own.mean(axis=0),
+            "cls": own[0],
+            "last": own[-1],
+            "max": own.max(axis=0),
+            "weightedmean": (own.T * by).sum(axis=1) / by.sum(),
+            "mean_sqrt_len": own.sum(axis=0) / np.sqrt(len(own)),
+        }[pooling]
         assert np.array_equal(vectors.pooled(own, pooling), expected)
         length = np.linalg.norm(expected) if normalize else 1.0
         np.testing.assert_allclose(found[i], expected / (length or 1.0), rtol=1e-6)

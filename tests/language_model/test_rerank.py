@@ -74,9 +74,15 @@ def test_names_of_control_tokens_in_documents_are_text(reranker: aleator.Languag
     assert found.n_tokens == plain + 2, text
 
 
-def test_templates_that_become_too_long_are_refused(reranker: aleator.LanguageModel) -> None:
+def test_templates_that_become_too_long_are_refused_or_cut(reranker: aleator.LanguageModel) -> None:
     with pytest.raises(ContextFull, match="context 512"):
-        reranker.rerank("a", ["b" * 600], truncate=True)
+        reranker.rerank("a", ["b" * 600])
+    (cut,) = reranker.rerank("a", ["b" * 600], truncate=True)
+    around = reranker.rerank("a", ["b"])[0].n_tokens - 1
+    assert cut == reranker.rerank("a", ["b" * (512 - around)])[0]
+    assert cut.n_tokens == 512
+    with pytest.raises(ContextFull, match=r"query alone takes 6\d\d of"):
+        reranker.rerank("a" * 600, ["b"], truncate=True)
 
 
 def test_a_vocabulary_without_the_answers_is_told(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ def test_layers_of_deci_that_are_refused(
         open_weights(write_model(tmp_path / "m.gguf", spec))
 
 
-def test_dense_layers_behind_the_pooling_are_refused(tmp_path: Path) -> None:
+def test_a_dense_layer_behind_the_pooling_is_a_matrix(tmp_path: Path) -> None:
     spec = replace(DENSE["gemma"], arch="gemma-embedding", last_norm="dense_2")
     with pytest.raises(UnsupportedModel, match=r"dense_2\.weight"):
         open_weights(write_model(tmp_path / "m.gguf", spec))

@@ -98,6 +98,9 @@ def encoders() -> dict[str, Any]:
         "nomic-bert": lambda: made.NomicBertModel(
             made.NomicBertConfig(**few, rope_parameters=rope)
         ),
+        "jina-bert-v3": lambda: made.JinaEmbeddingsV3Model(
+            made.JinaEmbeddingsV3Config(**few, pad_token_id=0, bos_token_id=2, eos_token_id=3)
+        ),
         "modern-bert": lambda: made.ModernBertModel(made.ModernBertConfig(**modern)),
         "modern-bert-silu": lambda: made.ModernBertModel(
             made.ModernBertConfig(**modern, hidden_activation="silu")
@@ -310,7 +313,7 @@ def test_a_forks_child_makes_its_own_step(
 @pytest.mark.parametrize(
     ("given", "parameter"),
     [
-        ({"pooling": "max"}, "pooling"),
+        ({"pooling": "other"}, "pooling"),
         ({"pooling": "none"}, "pooling"),
         ({"pooling": "rank"}, "pooling"),
         ({"normalize": 1}, "normalize"),

@@ -9,7 +9,7 @@ import pytest
 
 from aleator.core.errors import FileFormatError
 from aleator.models.architectures import bert, gpt_files
-from aleator.models.sentence_transformers import pooling_of_directory
+from aleator.models.sentence_transformers import modules_of_directory
 
 KIND = "sentence_transformers.models."
 
@@ -27,14 +27,15 @@ def test_what_only_training_needs_has_no_name() -> None:
 def test_modules_without_one_that_pools_say_nothing(tmp_path: Path) -> None:
     modules = [{"path": "", "type": f"{KIND}Transformer"}]
     (tmp_path / "modules.json").write_text(json.dumps(modules))
-    assert pooling_of_directory(tmp_path) == ""
+    assert modules_of_directory(tmp_path).pooling == ""
     modules.append({"path": "../outside", "type": f"{KIND}Pooling"})
     (tmp_path / "modules.json").write_text(json.dumps(modules))
-    assert pooling_of_directory(tmp_path) == ""
+    with pytest.raises(FileFormatError, match="inside the directory"):
+        modules_of_directory(tmp_path)
 
 
 def test_a_list_of_modules_is_short(tmp_path: Path) -> None:
     path = tmp_path / "modules.json"
     path.write_text("[" + " " * (1 << 16) + "]")
     with pytest.raises(FileFormatError, match="must be a list of modules"):
-        pooling_of_directory(tmp_path)
+        modules_of_directory(tmp_path)

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 import aleator
+from aleator.cli import main
 from aleator.core.errors import ContextFull, FileFormatError, ParameterError
 from aleator.models import open_weights
+from tests.models.check_transformers import relative
 
-from .test_encoders import SIZES, saved
+from .test_encoders import SIZES, encoders, saved
 
 transformers: Any = pytest.importorskip("transformers")
 
@@ -36,18 +38,109 @@ def test_sentence_transformers_directories_say_how_they_pool(tmp_path: Path) -> 
     assert chosen(modules, pooling_mode_cls_token=True, pooling_mode_mean_tokens=False) == "cls"
     assert chosen(modules, pooling_mode="mean") == "mean"
     assert chosen(modules, pooling_mode_lasttoken=True) == "last"
-    assert chosen(modules, pooling_mode_max_tokens=True) == "other"
+    assert chosen(modules, pooling_mode_max_tokens=True) == "max"
+    assert chosen(modules, pooling_mode_max_tokens=True, pooling_mode="cls") == "cls"
+    assert chosen(modules, pooling_mode_cls_token=False) == "mean"
+    assert chosen(modules, pooling_mode=["cls", "mean"]) == "other"
+    assert chosen(modules, pooling_mode_cls_token=True, pooling_mode_mean_tokens=True) == "other"
     with pytest.raises(
         ParameterError, match="pooling=None: the model's files ask for another kind"
     ):
         aleator.load(folder).embed("a")
-    dense = [*modules, {"idx": 2, "name": "2", "path": "2_Dense", "type": f"{kind}Dense"}]
-    assert chosen(dense, pooling_mode_mean_tokens=True) == "other"
+    for more in ("LayerNorm", "WeightedLayerPooling"):
+        other = [*modules, {"idx": 2, "name": "2", "path": "2", "type": f"{kind}{more}"}]
+        assert chosen(other, pooling_mode_mean_tokens=True) == "other"
     with pytest.raises(FileFormatError, match="list of modules"):
         chosen([3])
     (folder / "modules.json").write_text("[" * 20_000)
     with pytest.raises(FileFormatError, match="list of modules"):
         open_weights(folder)
+
+
+def with_dense(folder: Path, *layers: dict[str, Any]) -> None:
+    """Write modules.json with these dense layers, which have "weight" and perhaps "bias"."""
+    from safetensors.numpy import save_file
+
+    kinds = ["", "1_Pooling", *(f"{i + 2}_Dense" for i in range(len(layers))), "9_Normalize"]
+    modules = [{"path": each, "type": each[2:] or "Transformer"} for each in kinds]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    for each in kinds[1:]:
+        (folder / each).mkdir(exist_ok=True)
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "mean"}')
+    for name, layer in zip(kinds[2:], layers, strict=False):
+        fields = {k: v for k, v in layer.items() if k not in ("weight", "bias")}
+        out, wide = layer["weight"].shape
+        fields = {"in_features": wide, "out_features": out, **fields}
+        (folder / name / "config.json").write_text(json.dumps(fields))
+        tensors = {f"linear.{k}": v for k, v in layer.items() if k in ("weight", "bias")}
+        save_file(tensors, folder / name / "model.safetensors")
+
+
+def dense(out: int, wide: int, **fields: Any) -> dict[str, Any]:
+    draw = np.random.default_rng(out)
+    weight = draw.normal(0, 0.3, (out, wide)).astype(np.float32)
+    return {"weight": weight, "activation_function": "torch.nn.modules.linear.Identity", **fields}
+
+
+def test_dense_layers_behind_the_pooling_make_the_vectors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a directory, and in the file that it becomes; llama.cpp 2026-11 has the file's vectors within 2e-6."""
+    folder = saved(encoders()["gemma-embedding"](), tmp_path / "m")
+    texts = ["the queen is loving a king", "a", "b , a king"]
+    states = [each.mean(0) for each in aleator.load(folder).embed_tokens(texts)]
+    first, second = dense(48, 32), dense(32, 48)
+    with_dense(folder, first, second)
+    model = aleator.load(folder)
+    wanted = np.stack(states) @ first["weight"].T @ second["weight"].T
+    assert relative(model.embed(texts, normalize=False), wanted) < 2e-6
+    assert all(map(np.array_equal, model.embed(texts), map(model.embed, texts)))
+    assert relative(model.embed_tokens(texts)[0].mean(0), wanted[0]) < 2e-6
+    assert main(["convert", str(folder), str(tmp_path / "m.gguf")]) == 0
+    assert "llama.cpp" not in capsys.readouterr().err
+    file = aleator.load(tmp_path / "m.gguf")
+    assert file.weights.config.dense == model.weights.config.dense
+    assert relative(file.embed(texts, normalize=False), wanted) < 2e-4  # GELU's table
+    for key, size in ("dense_2_feat_out", 48), ("dense_3_feat_in", 48), ("dense_3_feat_out", 32):
+        assert file.weights.gguf is not None
+        assert file.weights.gguf.fields.get(f"gemma-embedding.{key}") == size
+    bias = np.arange(20, dtype=np.float32) / 20
+    only = dense(20, 32, bias=bias, activation_function="torch.nn.modules.activation.Tanh")
+    with_dense(folder, only)
+    model = aleator.load(folder)
+    wanted = np.tanh(np.stack(states) @ only["weight"].T + bias)
+    assert relative(model.embed(texts, normalize=False), wanted) < 2e-6
+    assert model.embed(texts, dimensions=20).shape == (3, 20)
+    with pytest.raises(ParameterError, match="dimensions=21: give 1 to 20"):
+        model.embed(texts, dimensions=21)
+    assert main(["convert", str(folder), str(tmp_path / "n.gguf")]) == 3
+    assert "cannot say all about this model: dense" in capsys.readouterr().err
+
+
+def test_dense_layers_that_are_wrong_are_refused(tmp_path: Path) -> None:
+    folder = saved(encoders()["bert"](), tmp_path)
+    hole = dense(20, 32)
+    hole["weight"][3, 5] = np.nan
+    for layers, said in (
+        ([dense(20, 24)], r"dense_2.weight' is of shape \[20, 24\].*\[20, 32\]"),
+        ([dense(20, 32), dense(32, 24)], r"dense_3.weight' is of shape \[32, 24\].*\[32, 20\]"),
+        ([dense(20, 32, out_features=21)], r"\[20, 32\].*\[21, 32\]"),
+        ([dense(20, 32, bias=np.zeros(3, np.float32))], r"dense_2.bias"),
+        ([hole], "dense_2.weight' holds NaN"),
+    ):
+        with_dense(folder, *layers)
+        with pytest.raises(FileFormatError, match=said):
+            aleator.load(folder)
+    for fields in (
+        {"use_residual": True},
+        {"activation_function": "torch.nn.modules.activation.ReLU"},
+    ):
+        with_dense(folder, dense(32, 32, **fields))
+        assert aleator.load(folder).pooling == "other"
+    with_dense(folder, dense(32, 32))
+    (folder / "2_Dense" / "model.safetensors").unlink()
+    with pytest.raises(FileFormatError, match=r"2_Dense.*neither model.safetensors"):
+        aleator.load(folder)
 
 
 def test_what_sentence_transformers_does_to_texts_is_told(

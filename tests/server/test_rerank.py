@@ -106,6 +106,13 @@ def test_what_cannot_be_honoured(
 def test_long_documents_are_cut_if_that_is_asked_for(scoring: Client) -> None:
     made = scoring.made("/v1/rerank", query="a", documents=["king " * 90], truncate=True)
     assert made["usage"]["prompt_tokens"] == 64
+    asked: Any = {"query": "a", "documents": ["king " * 90]}
+    assert (
+        scoring.made("/v2/rerank", **asked)["results"] == made["results"]
+    )  # Cohere's cuts unasked
+    for path, given in (("/v1/rerank", {}), ("/v2/rerank", {"truncate": False})):
+        error = scoring.refused(path, **asked, **given)
+        assert error["code"] == "context_length_exceeded"
     error = scoring.refused("/v1/rerank", query="king " * 90, documents=["a"], truncate=True)
     assert error["message"].startswith("the query alone takes 9")
 

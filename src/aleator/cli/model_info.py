@@ -97,6 +97,8 @@ def about_output(weights: Any) -> dict[str, Any]:
         made["output matrix"] = "the token embedding" if config.tied else "its own"
     if config.pooling:
         made["pooling"] = config.pooling
+    if config.dense:
+        made["dense layers"] = " ".join(f"{each.n_in}x{each.n_out}" for each in config.dense)
     if has_head(weights):
         made["scores"] = "of documents (aleator.LanguageModel.rerank)"
     return made

@@ -29,6 +29,7 @@ from aleator.models.decoder import Decoder
 from aleator.models.draft_head import DraftHead
 from aleator.models.encoder import Encoder, no_texts
 from aleator.models.fingerprint import ModelIdentity
+from aleator.models.projection import Projection
 from aleator.models.sizes import cache_of_layers
 from aleator.models.weights import Weights
 from aleator.samplers import SamplingParams
@@ -102,6 +103,7 @@ class LoadedModel(Uncopyable):
         self.tokenizer = tokenizer
         self.vocab: Vocabulary = tokenizer.vocab
         self.options = options or ModelOptions()
+        self.projection = Projection(weights)
         self.n_ctx = positions(weights, self.options.n_ctx)
         if isinstance(decoder, Encoder):  # it keeps nothing, so that room for long texts is free
             most = decoder.most_positions

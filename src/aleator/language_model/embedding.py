@@ -62,17 +62,23 @@ class EmbeddingModel(LoadedModel):
     ) -> Floats:
         """Vectors of texts: their hidden states after the last layer, pooled; several are computed together.
 
+        Dense layers that the model has behind the pooling (EmbeddingGemma) make the vectors of these.
+
         Args:
             texts: A text, or a list of texts or lists of token ids.
-            pooling: "mean": over all tokens; "cls": the first token's; "last": the last one's.  None: as the
+            pooling: "mean": over all tokens; "cls": the first token's; "last": the last one's; "max": of each
+                number the largest; "weightedmean": a mean in which the nth token counts n times;
+                "mean_sqrt_len": the sum divided by the square root of the number of tokens.  None: as the
                 model's files say; else "mean".
-            normalize: Whether vectors have length 1, so that their dot products are cosines.
+            normalize: Whether vectors have length 1, so that their dot products are cosines, whatever the
+                model's files say.
             truncate: Cut texts that are too long; otherwise they are refused.
             dimensions: How many of each vector's numbers are kept, the first ones, before ``normalize``; models
                 trained for that (Matryoshka) lose little.  None: all.
 
         Returns:
-            float32 [n, dimensions]; [dimensions] for a single text; of ``n_embd`` without ``dimensions``.
+            float32 [n, dimensions]; [dimensions] for a single text; without ``dimensions`` of ``n_embd``, or
+            what the last dense layer has.
 
         Raises:
             ParameterError: A value out of range, or an empty text if the tokenizer puts no token before it.
@@ -91,32 +97,39 @@ class EmbeddingModel(LoadedModel):
                 "pooling", f"pooling={asked}: give {known}, or call embed_tokens() for no pooling"
             )
         _check_switches(normalize=normalize, truncate=truncate)
-        width = self.weights.config.n_embd
+        width = self.projection.width
         if dimensions is not None and not 1 <= (exact(dimensions) or 0) <= width:
             message = f"dimensions={dimensions!r:.80}: give 1 to {width}, or None for all"
             raise ParameterError("dimensions", message)
         one = isinstance(texts, str)
-        found = np.stack(list(self._pooled(self._whole(texts, truncate), chosen)))[:, :dimensions]
+        states = np.stack(list(self._pooled(self._whole(texts, truncate), chosen)))
+        found = self._projected(states)[:, :dimensions]
         made = vectors.normalised(found) if normalize else found.astype(np.float32)
         return made[0] if one else made
 
     def embed_tokens(
         self, texts: str | Sequence[str | Sequence[int]], *, truncate: bool = False
     ) -> list[Floats]:
-        """The hidden states of every token of some texts, not pooled.
+        """The hidden states of every token of some texts, not pooled; where there are dense layers, theirs.
 
         Args:
             texts: As for :meth:`embed`.
             truncate: As for :meth:`embed`.
 
         Returns:
-            For each text float32 [tokens, n_embd].
+            For each text float32 [tokens, n_embd], or as wide as the last dense layer's output.
 
         Raises:
             ParameterError, TokenizerError, ContextFull: as for :meth:`embed`.
         """
         _check_switches(truncate=truncate)
-        return list(self._pooled(self._whole(texts, truncate), "none"))
+        return [*map(self._projected, self._pooled(self._whole(texts, truncate), "none"))]
+
+    def _projected(self, states: Floats) -> Floats:
+        made = self.projection(states)
+        if not np.isfinite(made).all():
+            raise self._not_finite("vectors")
+        return made
 
     def _whole(self, texts: object, truncate: bool) -> list[tuple[int, ...]]:
         """The tokens of texts that end."""
@@ -171,7 +184,7 @@ class EmbeddingModel(LoadedModel):
             top_n: How many to return; None: all.
             normalize: Whether scores go through the sigmoid, so that they are between 0 and 1; those of models
                 that answer "yes" or "no" are probabilities in any case.
-            truncate: Cut documents that are too long; otherwise they are refused.  Not with a template.
+            truncate: Cut documents that are too long; otherwise they are refused.
             template: Text with ``{query}`` and ``{document}``, in which names of control tokens are such; None:
                 the model file's.
             max_tokens_per_doc: How many tokens are read of each document, as at Cohere; None: all.
@@ -197,7 +210,6 @@ class EmbeddingModel(LoadedModel):
             )
         first = self.tokenizer.encode(query, add_special=False) if written is None else []
         room = self.n_ctx if truncate else None
-        cuts = truncate and written is None
         tokens: list[tuple[int, ...]] = []
         seconds: list[int | None] = []
         for i, each in enumerate(documents):
@@ -207,14 +219,17 @@ class EmbeddingModel(LoadedModel):
             if written is None:
                 ids, second = self.tokenizer.encode_pair(first, read, room)
             else:
-                if len(read) < len(whole):  # without a character of which the end is cut off
-                    each = self.tokenizer.decode(read).rstrip("\ufffd")
+                if len(read) < len(whole):
+                    each = self._beginning(read)
                 ids, second = self._written(written, query, each), None
+                while truncate and len(ids) > self.n_ctx and read:
+                    read = read[: max(0, len(read) + self.n_ctx - len(ids))]
+                    ids = self._written(written, query, self._beginning(read))
             if not ids:
                 raise ParameterError(
                     "documents", f"query and documents[{i}] have no tokens: give other texts"
                 )
-            self._check_lengths([ids], cuts)
+            self._check_lengths([ids], truncate)
             tokens.append(tuple(ids))
             seconds.append(second)
         found = self._scores(tokens, seconds)
@@ -248,6 +263,10 @@ class EmbeddingModel(LoadedModel):
     @cached_property
     def _head(self) -> ScoreHead | None:
         return ScoreHead(self.weights) if has_head(self.weights) else None
+
+    def _beginning(self, tokens: list[int]) -> str:
+        """The text of a text's first tokens, without a character of which the end is cut off."""
+        return self.tokenizer.decode(tokens).rstrip("\ufffd")
 
     def _written(self, template: str, query: str, document: str) -> list[int]:
         """The tokens of a template, in which names of control tokens in query and document are text."""

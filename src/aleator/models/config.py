@@ -178,6 +178,15 @@ class PerLayerConfig:
 
 
 @dataclass(frozen=True)
+class DenseConfig:
+    """A dense layer behind the pooling of hidden states."""
+
+    n_in: int  # width of its input
+    n_out: int  # width of its output
+    activation: str = "identity"  # or "tanh"
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """A model's dimensions.
 
@@ -235,9 +244,10 @@ class ModelConfig:
     latent: LatentConfig | None = None  # how keys and values are compressed; None: they are not
     # Numbers that a draft head's queries, keys and values are made of, which follow its input; 0: of its input
     wide: int = 0
-    # How the hidden states of a text become its vector: "none", "mean", "cls" (the first), "last"; "rank": they
-    # become a score; "other": in a way that is not here; "": the files do not say
+    # How the hidden states of a text become its vector: "none", or as aleator.generate.vectors says; "rank":
+    # they become a score; "other": in a way that is not here; "": the files do not say
     pooling: str = ""
+    dense: tuple[DenseConfig, ...] = ()  # layers that make the vector of the pooled hidden states
     # Tokens of the longest text whose vector the files ask for; 0: they do not say
     longest_text: int = 0
     # Which hidden state is scored: "cls", "mean" or "last"; "": the last one of a decoder, else the first

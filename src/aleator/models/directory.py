@@ -20,7 +20,7 @@ from aleator.models.prequantised.matrix_parts import Packed
 from aleator.models.sentence_transformers import (
     changes_of_directory,
     longest_of_directory,
-    pooling_of_directory,
+    modules_of_directory,
 )
 
 log = logging.getLogger(__name__)
@@ -69,11 +69,12 @@ class Directory:
                 f"{path}: {self.architecture.name!r} is read from GGUF files only"
             )
         self._files = files
-        longest = longest_of_directory(path)
+        longest, self._modules = longest_of_directory(path), modules_of_directory(path)
         self.config = replace(
             config,
             tied=_is_headless(self.fields) or (config.tied and not self._has_own_head()),
-            pooling=pooling_of_directory(path),
+            pooling=self._modules.pooling,
+            dense=self._modules.dense,
             longest_text=longest if longest < config.context_length else 0,
         )
         for change in changes_of_directory(path):
@@ -92,6 +93,13 @@ class Directory:
         files, config = self._files, self.config
         n_experts = config.experts.n_experts if config.experts else 0
         names = files.names(config.n_layers, n_experts, self._n_mtp())
+        for i, folder in enumerate(self._modules.folders):
+            for file, name, part in read_directory(folder):
+                if name not in ("linear.weight", "linear.bias"):
+                    raise UnsupportedModel(
+                        f"{file}: the tensor {name!r} is not one of a dense layer"
+                    )
+                yield name.replace("linear", f"dense_{i + 2}"), part
         found: dict[str, str] = {}
         for file, name, tensor in self._stored():
             if name.endswith("rotary_emb.inv_freq"):

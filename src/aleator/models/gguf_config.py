@@ -14,6 +14,7 @@ from aleator.models.config import (
     MAX_CONV,
     MAX_STATE,
     MAX_THETA,
+    DenseConfig,
     ModelConfig,
     RopeConfig,
     SSMConfig,
@@ -82,7 +83,21 @@ def transformer(
         parallel=architecture.parallel,
         pooling=_read_pooling(fields, f"{name}.pooling_type"),
         score_pooling=_read_pooling(fields, f"{name}.classifier.pooling_type"),
+        dense=_read_dense(gguf),
     )
+
+
+def _read_dense(gguf: GGUFFile) -> tuple[DenseConfig, ...]:
+    """The dense layers behind the pooling, which llama.cpp numbers from 2 as sentence-transformers does."""
+    found = [name for name in gguf.tensors if name.startswith("dense_") and ".weight" in name]
+    made: list[DenseConfig] = []
+    for i in range(len(found)):
+        name = f"dense_{i + 2}.weight"
+        shape = gguf.tensors[name].shape if name in gguf.tensors else ()
+        if len(shape) != 2:
+            raise unsupported(gguf.path, f"the tensor {name} of shape {list(shape)}")
+        made.append(DenseConfig(shape[1], shape[0]))
+    return tuple(made)
 
 
 def without_further(fields: Fields, config: ModelConfig) -> ModelConfig:

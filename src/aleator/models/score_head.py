@@ -9,8 +9,8 @@ import numpy as np
 import aleator._native as _native
 from aleator.core.arrays import Floats
 from aleator.core.errors import UnsupportedModel
-from aleator.core.threads import pool as thread_pool
 from aleator.models.layers.stored import StoredLayer, StoredWeight, stored_weight
+from aleator.models.projection import product
 from aleator.models.weights import Weights
 
 OUTPUT, DENSE, NORM = "cls.output", "cls", "cls.norm"
@@ -43,7 +43,8 @@ class ScoreHead:
             raise UnsupportedModel(
                 f"{weights.path}: a head with {n} outputs (cls.output.weight), which are classes: rank with 1"
             )
-        self._dense = self._output = None  # type: StoredWeight | None
+        self._dense: StoredWeight | None = None
+        self._output: StoredWeight | None = None
         width = config.n_embd
         if DENSE in rows:
             self._dense = stored_weight(weights, DENSE, rows[DENSE], width)
@@ -61,7 +62,7 @@ class ScoreHead:
         """The score of a hidden state, float32 [n_embd]."""
         x = np.ascontiguousarray(state[None])
         if self._dense is not None:
-            x = _product(self._dense, x)
+            x = product(self._dense, x)
             if self._activation == "tanh":
                 _native.soften_logits(x, 1.0)
             else:
@@ -69,7 +70,7 @@ class ScoreHead:
             if self._norm is not None:
                 _native.layer_norm(x, self._norm, self._eps)
         if self._output is not None:
-            x = _product(self._output, x)
+            x = product(self._output, x)
         return (
             yes_probability(float(x[0, 0]), float(x[0, 1])) if self.probability else float(x[0, 0])
         )
@@ -97,9 +98,3 @@ def yes_probability(yes: float, no: float) -> float:
 def sigmoid(x: float) -> float:
     """1 / (1 + e^-x), without overflow."""
     return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
-
-
-def _product(weight: StoredWeight, x: Floats) -> Floats:
-    made = np.empty((len(x), weight.n_out), np.float32)
-    _native.linear(thread_pool(None), weight.matrix, x, made)
-    return made

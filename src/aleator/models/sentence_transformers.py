@@ -1,50 +1,91 @@
-"""What sentence-transformers adds to a directory: pooling, the longest text, changes of texts."""
+"""What sentence-transformers adds to a directory: pooling, dense layers, the longest text, changes of texts."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path, PurePosixPath
 
 from aleator.core.errors import FileFormatError
 from aleator.core.json_text import loads
+from aleator.core.records import dataclass
+from aleator.models.config import DenseConfig
 from aleator.models.files.fields import MAX_LENGTH, Fields, read_json
 
 MODULES = "modules.json"
 _MODES = {
     "mean_tokens": "mean", "mean": "mean", "cls_token": "cls", "cls": "cls", "lasttoken": "last",
+    "max_tokens": "max", "max": "max", "weightedmean_tokens": "weightedmean",
+    "weightedmean": "weightedmean", "mean_sqrt_len_tokens": "mean_sqrt_len",
 }  # fmt: skip
 _MODE = "pooling_mode_"
 _MOST = 1 << 16  # most bytes of modules.json
+_ORDER = re.compile(r"(Transformer (Pooling (Dense )*)?(Normalize )*)?")
+"""The modules that are here; whether vectors have length 1 is for ``embed`` to say."""
+_ACTIVATIONS = {"Identity": "identity", "Tanh": "tanh"}
+_WHERE = "module_input_name", "module_output_name"
+_VECTOR = "sentence_embedding"
 
 
-def pooling_of_directory(directory: Path) -> str:
-    """How sentence-transformers pools hidden states, by the directory's modules.json.
+@dataclass(frozen=True)
+class Modules:
+    """What sentence-transformers does with hidden states."""
 
-    "": it does not say; "other": its vectors are made in a way that is not here.
+    # How it pools; "": the directory does not say; "other": its vectors are made in a way that is not here
+    pooling: str = ""
+    dense: tuple[DenseConfig, ...] = ()  # the layers behind the pooling, in order
+    folders: tuple[Path, ...] = ()  # where their tensors are
+
+
+def modules_of_directory(directory: Path) -> Modules:
+    """What sentence-transformers does with hidden states, by the directory's modules.json.
 
     Raises:
         FileFormatError: a file is damaged.
     """
     path = directory / MODULES
     if not path.is_file():
-        return ""
+        return Modules()
     try:
         if path.stat().st_size > _MOST:
             raise ValueError
-        modules = loads(path.read_text("utf-8"))
-        paths = [str(m["path"]) for m in modules if str(m["type"]).endswith("Pooling")]
-        kinds = [str(m["type"]).rpartition(".")[2] for m in modules]
+        listed = loads(path.read_text("utf-8"))
+        found = [(str(m["type"]).rpartition(".")[2], str(m["path"])) for m in listed]
+        # By its name: the hub's cache links to files that lie elsewhere.
+        inside = [PurePosixPath(each) for _, each in found]
+        if any(each.is_absolute() or ".." in each.parts for each in inside):
+            raise ValueError
     except (ValueError, TypeError, KeyError):
-        raise FileFormatError(path, "must be a list of modules with type and path") from None
-    if not set(kinds) <= {"Transformer", "Pooling", "Normalize"}:
-        return "other"
-    # By its name: the hub's cache links to files that lie elsewhere.
-    if not paths or ".." in PurePosixPath(paths[0]).parts or PurePosixPath(paths[0]).is_absolute():
-        return ""
-    fields = read_json(directory / paths[0] / "config.json")
-    mode = fields.get("pooling_mode")
+        message = "must be a list of modules with type and path, inside the directory"
+        raise FileFormatError(path, message) from None
+    if not _ORDER.fullmatch("".join(f"{kind} " for kind, _ in found)):
+        return Modules("other")
+    folders: dict[str, list[Path]] = {}
+    for kind, below in found:
+        folders.setdefault(kind, []).append(directory / below)
+    dense = [_dense(read_json(each / "config.json")) for each in folders.get("Dense", ())]
+    pooling = _pooling(folders["Pooling"][0]) if "Pooling" in folders else ""
+    known = tuple(each for each in dense if each is not None)
+    if pooling == "other" or len(known) < len(dense):
+        return Modules("other")
+    return Modules(pooling, known, tuple(folders.get("Dense", ())))
+
+
+def _pooling(folder: Path) -> str:
+    fields = read_json(folder / "config.json")
     on = [key for key, value in fields.values.items() if key.startswith(_MODE) and value is True]
-    chosen = [key.removeprefix(_MODE) for key in on] or [str(mode)]
-    return _MODES.get(chosen[0], "other") if len(chosen) == 1 else "other"
+    chosen = fields.get("pooling_mode") or [key.removeprefix(_MODE) for key in on] or "mean"
+    (mode, *others) = [chosen] if isinstance(chosen, str) else chosen
+    return "other" if others else _MODES.get(str(mode), "other")
+
+
+def _dense(fields: Fields) -> DenseConfig | None:
+    """A layer; None: it is not here, as its activation is another, or its place."""
+    kind = fields.get("activation_function", "torch.nn.modules.activation.Tanh")
+    activation = _ACTIVATIONS.get(kind.rpartition(".")[2])
+    moved = any(fields.get(key) not in (None, _VECTOR) for key in _WHERE)
+    if activation is None or moved or fields.get("use_residual", False):
+        return None
+    return DenseConfig(fields.width("in_features"), fields.width("out_features"), activation)
 
 
 def changes_of_directory(directory: Path) -> list[str]:

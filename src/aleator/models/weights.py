@@ -130,7 +130,13 @@ class Weights:
     def _files(self) -> list[Path]:
         if self.gguf is not None:
             return [part.path for part in self.gguf.parts]
-        return sorted([self.path / "config.json", *self.path.glob("*.safetensors")])
+        return sorted(
+            [
+                self.path / "config.json",
+                *self.path.glob("*.safetensors"),
+                *self.path.glob("*/model.safetensors"),
+            ]
+        )
 
     def _layout(self) -> str:
         """How the tensors of a directory are held; "" of a GGUF file, which says it."""

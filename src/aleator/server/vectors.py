@@ -16,7 +16,7 @@ from aleator.server.errors import ApiError
 from aleator.server.fields import known_ids
 
 Vectors = npt.NDArray[np.float32] | list[npt.NDArray[np.float32]]
-"""Vectors of texts, [n, n_embd]; or without pooling those of the tokens of each."""
+"""Vectors of texts, [n, width]; or without pooling those of the tokens of each."""
 MOST_STATES = 2**25
 """Bytes of hidden states that a response may have, before they are written as text."""
 
@@ -64,7 +64,7 @@ def vectors_of(
     if (pooling or model.pooling) != "none":
         found = model.embed(tokens, pooling, normalize, truncate=truncate, dimensions=dimensions)
         return found, n_tokens
-    size = 4 * n_tokens * model.weights.config.n_embd
+    size = 4 * n_tokens * model.projection.width
     if size > MOST_STATES:
         message = f"hidden states of {n_tokens} tokens take {size} bytes, and a response has {MOST_STATES}"
         raise ParameterError(f"pooling='none': {message} at most: send fewer or shorter texts")

@@ -53,7 +53,8 @@ def test_the_files_of_a_safetensors_model() -> None:
     assert safetensors_files(["config.json", index]) == []
     modules = [
         "chat_template.json", "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json",
-        "1_Pooling/config.json", "additional_chat_templates/tool_use.jinja",
+        "1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors",
+        "additional_chat_templates/tool_use.jinja",
     ]  # fmt: skip
     files = ["config.json", "2_Normalize/config.json", "model.safetensors", *modules]
     assert safetensors_files(files) == ["config.json", *modules, "model.safetensors"]

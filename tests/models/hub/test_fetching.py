@@ -21,7 +21,7 @@ from aleator.models.hub.bundled import bundled_model
 from aleator.models.hub.fetching import Unreachable, _receive, one_line, required_hub
 from aleator.models.hub.located import located
 from aleator.models.hub.names import HubName
-from aleator.models.sentence_transformers import pooling_of_directory
+from aleator.models.sentence_transformers import modules_of_directory
 from tests.models.builders import write_gguf
 from tests.models.hub.server import COMMIT, Hub, serving
 
@@ -125,7 +125,7 @@ def test_an_encoder_pools_as_its_repository_says(hub: Hub) -> None:
     }
     folder = located("hf:org/encoder")
     assert (folder / "config.json").exists()
-    assert pooling_of_directory(folder) == "cls"
+    assert modules_of_directory(folder).pooling == "cls"
     assert located("hf:org/encoder", offline=True) == folder
 
 

@@ -24,12 +24,14 @@ HEAD = {
     "classifier.dense": "cls",
     "classifier.out_proj": "cls.output",
 }
-LAYER = {
+ATTENTION = {
     "attention.self.query": "attn_q",
     "attention.self.key": "attn_k",
     "attention.self.value": "attn_v",
     "attention.output.dense": "attn_output",
     "attention.output.LayerNorm": "attn_output_norm",
+}
+LAYER = ATTENTION | {
     "intermediate.dense": "ffn_up",
     "output.dense": "ffn_down",
     "output.LayerNorm": "layer_output_norm",
@@ -59,6 +61,11 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     return replace(transformer(sizes, architecture, tied=True, eps="layer_norm_eps"), tied=True)
 
 
+def is_plain(fields: Fields) -> bool:
+    """Whether a model of the type bert has vectors of positions, and is not Jina's."""
+    return fields.get("position_embedding_type", "absolute") != "alibi"
+
+
 def first_position(fields: Fields) -> int:
     """The row of the table that a text's first position has."""
     if fields.get("model_type") not in ROBERTA:
@@ -84,6 +91,12 @@ def usual_name(name: str, prefixes: tuple[str, ...] = ("bert.", "roberta.")) -> 
     return name.replace(".gamma", ".weight").replace(".beta", ".bias")
 
 
+def without_pooler(name: str) -> str:
+    """:func:`usual_name` of a model for vectors alone, of which llama.cpp reads no pooler."""
+    usual = usual_name(name)
+    return "" if usual.startswith("pooler.") else usual
+
+
 ENCODER = partial(
     Architecture,
     read_gguf=read_gguf,
@@ -102,6 +115,7 @@ BERT = ENCODER(
     hugging_face=HuggingFace(
         ("bert", *ROBERTA),
         read_json,
+        takes=is_plain,
         stack="encoder",
         layers="layer",
         outer=EMBEDDINGS | HEAD,

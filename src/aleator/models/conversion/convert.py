@@ -38,6 +38,7 @@ from aleator.models.finite_check import Unchecked
 from aleator.models.index import read_gguf
 from aleator.models.layers.rotation import llama3_divisors
 from aleator.models.native_decoder import NativeDecoder
+from aleator.models.projection import Projection
 from aleator.models.score_head import ANSWERS, OUTPUT
 from aleator.models.weights import Weights, layer_of, separated
 
@@ -273,6 +274,7 @@ class ConvertedDirectory(GGUFFile):
         }
         weights = Weights(path, architecture, found, tensors | self._made, self)
         weights.check = Unchecked(weights)
+        Projection(weights)
         NativeDecoder(weights)  # reads the shapes of all tensors; their numbers only to compute
         return left_out
 

@@ -143,7 +143,9 @@ def metadata(architecture: Architecture, config: ModelConfig, fields: Fields) ->
     if not architecture.causal:
         made["attention.causal"] = False
     for key, pooling in (("", config.pooling), ("classifier.", config.score_pooling)):
-        made[f"{key}pooling_type"] = POOLINGS.index(pooling) if pooling else None
+        made[f"{key}pooling_type"] = POOLINGS.index(pooling) if pooling in POOLINGS else None
+    for i, dense in enumerate(config.dense):
+        made[f"dense_{i + 2}_feat_in"], made[f"dense_{i + 2}_feat_out"] = dense.n_in, dense.n_out
     if files is not None and files.gguf_fields is not None:
         made |= files.gguf_fields(config, fields)
     return {f"{name}.{key}": value for key, value in made.items() if value is not None}
@@ -316,6 +318,13 @@ def llama_cpp_lacks(config: ModelConfig, names: Container[str]) -> list[str]:
             config.rope.scaling == "yarn" and betas != (32, 1) and name != "mistral3"
         ),
         "biases": name == "modern-bert" and any(f"{each}.bias" in names for each in _BIASED),
+        "dense layers behind the pooling other than EmbeddingGemma's two": bool(config.dense)
+        and (
+            (name, len(config.dense), config.dense[-1].n_out)
+            != ("gemma-embedding", 2, config.n_embd)
+            or "dense_2.bias" in names
+            or "dense_3.bias" in names
+        ),
         "a head that makes scores": name == "nomic-bert" and "cls.output.weight" in names,
         f"heads of {config.head_dim} channels, not hidden_size / num_attention_heads": (
             wide and name in _AS_WIDE

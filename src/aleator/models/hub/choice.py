@@ -35,8 +35,11 @@ CONFIGURATION = (
     "config_sentence_transformers.json",
 )
 """Files beside the weights of a safetensors repository."""
-_IN_FOLDERS = re.compile(r"[^/]*Pooling/config\.json|additional_chat_templates/[^/]+\.jinja")
-"""How sentence-transformers pools, in a folder that modules.json names; chat templates by name."""
+_IN_FOLDERS = re.compile(
+    r"[^/]*(Pooling|Dense)[^/]*/config\.json|[^/]*Dense[^/]*/model\.safetensors"
+    r"|additional_chat_templates/[^/]+\.jinja"
+)
+"""How sentence-transformers pools, and what follows, in folders that modules.json names; chat templates."""
 _SPLIT = re.compile(r"(.+)-(\d{5})-of-(\d{5})", re.IGNORECASE)
 _TYPE = re.compile(r"[-.]([A-Z0-9_]+)$", re.IGNORECASE)
 

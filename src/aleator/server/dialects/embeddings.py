@@ -191,7 +191,7 @@ RERANK = own_fields(
     Field("return_text", fields.switch, False),
     Field("normalize", fields.switch, False),
     Field("raw_scores", fields.switch),  # TEI's
-    Field("truncate", fields.switch, False),
+    Field("truncate", fields.switch),
     Field("max_tokens_per_doc", fields.whole(1, 2**31 - 1)),
     accepted={"user": LABEL},
 )
@@ -204,13 +204,15 @@ async def rerank(request: Request) -> Response:
     service.check_no_adapter(own["model"])
     given = fields.only_one(own, "documents", "texts")
     texts: list[str] = own[given]
+    # Cohere cuts documents unasked; Jina's, TEI's and llama-server's clients get an error.
+    most = DEFAULTS.get(request.url.path)
     work = partial(
         service.model.rerank,
         own["query"],
         texts,
         normalize=own["normalize"] or own["raw_scores"] is False,
-        truncate=own["truncate"],
-        max_tokens_per_doc=own["max_tokens_per_doc"] or DEFAULTS.get(request.url.path),
+        truncate=most is not None if own["truncate"] is None else own["truncate"],
+        max_tokens_per_doc=own["max_tokens_per_doc"] or most,
     )
     try:
         ranked = await service.scored(request, work)
@@ -235,7 +237,7 @@ async def rerank(request: Request) -> Response:
 
 
 DEFAULTS = {"/v2/rerank": 4096}
-"""Of ``max_tokens_per_doc``, at the path that is Cohere's alone."""
+"""Of ``max_tokens_per_doc``, at the path that is Cohere's alone, where ``truncate`` is on by default."""
 PATHS = ("/v1/rerank", "/v2/rerank", "/v1/reranking", "/rerank", "/reranking")
 OPENAI_ROUTES = [
     Route("/v1/embeddings", embeddings, methods=["POST"]),
