@@ -286,15 +286,15 @@ def types(results: Path) -> Drawing:
             ]
         elif not line:
             names = []
-    sections = list(dict.fromkeys(each for row in cells.values() for each in row))
+    sections = list(dict.fromkeys(each for of in cells.values() for each in of))
     d = Drawing(90 + 165 * len(sections), 66 + 20 * len(cells), "Speed over llama.cpp's, by type")
     d.text(10, 20, f"Speed over llama.cpp's ({', '.join(columns)}), {page.stem.rpartition('.')[2]}")
     for i, each in enumerate(sections):
         d.text(90 + 165 * i, 42, each)
-    for j, (name, row) in enumerate(cells.items()):
+    for j, (name, ratios) in enumerate(cells.items()):
         d.text(10, 65 + 20 * j, name)
         for i, each in enumerate(sections):
-            for k, ratio in enumerate(row.get(each, ())):
+            for k, ratio in enumerate(ratios.get(each, ())):
                 x, fill = 90 + 165 * i + 40 * k, ORANGE if ratio < 1 else GREEN
                 d.box(x, 50 + 20 * j, 38, 18, f"{ratio:.2f}", fill)
     return d
