@@ -42,6 +42,7 @@ def test_sentence_transformers_directories_say_how_they_pool(tmp_path: Path) -> 
     assert chosen(modules, pooling_mode_max_tokens=True, pooling_mode="cls") == "cls"
     assert chosen(modules, pooling_mode_cls_token=False) == "mean"
     assert chosen(modules, pooling_mode=["cls", "mean"]) == "other"
+    assert chosen(modules, pooling_mode=3) == "other"
     assert chosen(modules, pooling_mode_cls_token=True, pooling_mode_mean_tokens=True) == "other"
     with pytest.raises(
         ParameterError, match="pooling=None: the model's files ask for another kind"

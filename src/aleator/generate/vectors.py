@@ -21,18 +21,16 @@ def pooled(states: Floats, pooling: str) -> Floats:
     """Pool the hidden states of a text [n, n_embd]: float64 [n_embd]; with "none" all of them, as they are."""
     if pooling == "none":
         return states
-    n, made = len(states), states
+    n = len(states)
     if pooling in _ONE:
-        made = states[_ONE[pooling]]
+        made: Floats = states[_ONE[pooling]].astype(np.float64)
     elif pooling == "max":
-        made = states.max(axis=0)
+        made = states.max(axis=0).astype(np.float64)
     elif pooling == "weightedmean":
-        made = states.astype(np.float64) * np.arange(1, n + 1)[:, None]
-        made = made.sum(axis=0) / _divisor(pooling, n)
+        made = (states * np.arange(1.0, n + 1)[:, None]).sum(axis=0) / _divisor(pooling, n)
     else:
         made = states.sum(axis=0, dtype=np.float64) / _divisor(pooling, n)
-    wide: Floats = made.astype(np.float64)
-    return wide
+    return made
 
 
 def _divisor(pooling: str, n: int) -> float:

@@ -74,7 +74,7 @@ def _pooling(folder: Path) -> str:
     fields = read_json(folder / "config.json")
     on = [key for key, value in fields.values.items() if key.startswith(_MODE) and value is True]
     chosen = fields.get("pooling_mode") or [key.removeprefix(_MODE) for key in on] or "mean"
-    (mode, *others) = [chosen] if isinstance(chosen, str) else chosen
+    (mode, *others) = chosen if isinstance(chosen, list) else [chosen]
     return "other" if others else _MODES.get(str(mode), "other")
 
 
