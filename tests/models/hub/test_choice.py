@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from aleator.core.errors import HubError, ParameterError
-from aleator.models.hub.choice import GGUFName, gguf_files, safetensors_files
+from aleator.models.hub.choice import CONFIGURATION, GGUFName, gguf_files, safetensors_files
 from aleator.models.hub.fetching import chosen
 from aleator.models.hub.names import HubName
+from aleator.models.prequantised.directories import _FORMER_FILES
 
 FILES = [
     "README.md", "m-F16.gguf", "m-Q4_0.gguf", "m-Q4_K_M.gguf", "m-Q8_0.gguf", "m.IQ2_XS.gguf",
@@ -44,6 +45,7 @@ def test_names_of_gguf_files() -> None:
 def test_the_files_of_a_safetensors_model() -> None:
     files = ["README.md", "config.json", "model.safetensors", "onnx/model.onnx", "tokenizer.json"]
     assert safetensors_files(files) == ["config.json", "tokenizer.json", "model.safetensors"]
+    assert set(_FORMER_FILES) <= set(CONFIGURATION)
     index = "model.safetensors.index.json"
     for prefix in ("model", "model.safetensors"):  # the second is Qwen3.5's
         shards = [f"{prefix}-0000{i}-of-00002.safetensors" for i in (1, 2)]

@@ -15,6 +15,7 @@ CONFIGURATION = (
     "config.json",
     "quantize_config.json",
     "quant_config.json",
+    "hf_quant_config.json",
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
