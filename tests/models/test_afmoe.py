@@ -107,8 +107,8 @@ def test_an_adapter_of_gates_with_one_value_a_head(tmp_path: Path) -> None:
     file = write_adapter(tmp_path / "a.gguf", {GATE: pair}, architecture="spark2_5")
     gguf = present(weights.gguf)
     tensors = {name: gguf.stored(name) for name in gguf.tensors}
-    sum_ = tensors[GATE].floats() + np.float32(ALPHA / RANK) * pair[1] @ pair[0]
-    tensors[GATE] = StoredTensor.of(sum_)
+    merged = tensors[GATE].floats() + np.float32(ALPHA / RANK) * (pair[1] @ pair[0])
+    tensors[GATE] = StoredTensor.of(merged.astype(np.float32))
     other = Weights(path, weights.architecture, weights.config, tensors, weights.gguf)
     wanted = logits(build_decoder(other))
     assert relative(logits(adapted(path, file), "a"), wanted) < 1e-5

@@ -350,8 +350,8 @@ def test_adapters_are_found_by_their_names(folder: Path, tmp_path: Path) -> None
         parents = [each["details"]["parent_model"] for each in live.got("/api/tags")["models"]]
         assert parents == ["", "", "plain"]
         entry = live.got("/v1/models/old")
-        told = entry["id"], entry["parent"], entry["status"]["value"]
-        assert told == ("old", "plain", "loaded")
+        shown = entry["id"], entry["parent"], entry["status"]["value"]
+        assert shown == ("old", "plain", "loaded")
 
 
 def test_models_share_directories_but_not_what_is_there(
