@@ -1,12 +1,13 @@
 """Train the bundled model's draft head: one layer in EAGLE-3's layout, which guesses what the model draws.
 
-The head learns the model's distributions, on the corpus of ``train_tiny.py`` and on texts that the model writes
-itself.  Each position is unrolled for several guesses, as they are made one from the other (EAGLE-3, Li et al.
-2025, arXiv:2503.01840).  The run is seeded.  A second one goes on from its weights, on whole texts after short
-openings, most of them greedy, of which the most probable token counts as much as the distribution.
+The head learns the model's distributions on texts that the model writes itself, after beginnings of many kinds.
+Of greedy texts the most probable token counts as much as the distribution.  They are short, since later
+tokens of such texts repeat earlier ones.  Each position is unrolled for several guesses, as they are made one
+from the other (EAGLE-3, Li et al. 2025, arXiv:2503.01840).
 
     python tools/train_head.py --out head
-    python tools/train_head.py --after head --texts 320 --steps 400 --batch 6 --lr 1.5e-3
+
+The run is seeded: a processor of the same kind gives the same weights with the same number of threads.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ import gguf
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import nn
-from train_tiny import CORPUS, HELD_OUT, RMSNorm, Shape, TinyLlama, scenes
+from train_tiny import CORPUS, HELD_OUT, RMSNorm, Shape, TinyLlama
 
 import aleator
 from aleator.models.hub.bundled import bundled_model
@@ -33,11 +34,12 @@ from aleator.models.hub.bundled import bundled_model
 TAPS = (2, 4, 6)
 """The layers whose inputs the head sees; 6: what the last one gives."""
 HEADS, KV_HEADS, HEAD_DIM, N_FF, VOCAB = 4, 2, 32, 256, 1024
-UNROLLED = 4
-WINDOW = 128
-TEMPERATURES = (0.0, 0.8, 0.0, 0.5)
-WHOLE, OF_WHOLE = 224, (0.0, 0.0, 0.0, 0.8, 0.8)
-"""Tokens of a whole text, and the temperatures of these."""
+UNROLLED, FADING = 5, 0.8
+"""Guesses of each position, and by how much each counts less than the one before."""
+LENGTH, GROUP = 112, 192
+"""Tokens of a text, and texts that are written together."""
+TEMPERATURES, DRAWN = (0.0, 0.8, 0.0, 0.0), (0, 0, 4, 8, 16)
+"""Temperatures of the groups, and how many tokens are drawn at temperature 1 before, for other beginnings."""
 _OPENINGS = """
 The people of the town were | I have a question about | In the middle of the night |
 A man walked into the | My mother told me that | The best way to learn is | On the first day of school |
@@ -48,7 +50,12 @@ Yesterday the council met and | The old captain looked at the sea. | Love is a s
 If I were you, I would | The doctor said to the lady: | Here lies the body of |
 Once there lived a poor woodcutter with | The war had lasted for seven years when |
 Do not forget to bring | One, two, three, | When the rain had stopped, they | O gentle night, thou |
-Alas, poor ghost! thou | Why do you weep, my child?
+Alas, poor ghost! thou | Why do you weep, my child? |
+Chapter the first. In which | She wrote in her book that | Rules of the house: no one may |
+Sold to Mr. Brown: six apples, | Good evening, sir. I hope | To make bread, put the |
+A dog and a cat were | Why is the sky so | Wanted: a strong young man who |
+Dear friends, we are here to | Blow, wind, and let the | My love is like the |
+Our ship came at last to the | First, second, and third,
 """
 OPENINGS = [each.strip() for each in _OPENINGS.split("|")]
 """Beginnings that are not the corpus's."""
@@ -130,11 +137,13 @@ class Head(nn.Module):
         self.norm = RMSNorm(s.n_embd, s.rms_eps)
         self.lm_head = nn.Linear(s.n_embd, VOCAB, bias=False)
 
-    def forward(self, features: torch.Tensor, embeddings: torch.Tensor) -> list[torch.Tensor]:
-        """The logits of each guess [B, T, VOCAB]; ``embeddings`` [B, T + UNROLLED - 1, n_embd] of next ones."""
+    def forward(
+        self, features: torch.Tensor, embeddings: torch.Tensor, n: int
+    ) -> list[torch.Tensor]:
+        """The logits of ``n`` guesses [B, T, VOCAB]; ``embeddings`` [B, T + n - 1, n_embd] of next tokens."""
         layer, hidden, made = self.midlayer, self.fc(features), []
         cache: list[tuple[torch.Tensor, ...]] = []
-        for ahead in range(UNROLLED):
+        for ahead in range(n):
             now = embeddings[:, ahead : ahead + features.shape[1]]
             x = torch.cat((layer.input_layernorm(now), layer.hidden_norm(hidden)), -1)
             hidden = hidden + layer.self_attn(x, ahead, cache, self.s)
@@ -144,10 +153,10 @@ class Head(nn.Module):
 
 
 @torch.no_grad()
-def features_of(model: TinyLlama, windows: torch.Tensor) -> torch.Tensor:
+def features_of(model: TinyLlama, texts: torch.Tensor) -> torch.Tensor:
     """The inputs of the layers TAPS, side by side, float16 [n, T, 3 n_embd]."""
     found = []
-    for tokens in torch.split(windows, 16):
+    for tokens in torch.split(texts, 16):
         x = model.token_embd(tokens)
         seen = [x]
         for block in model.blk:
@@ -157,75 +166,39 @@ def features_of(model: TinyLlama, windows: torch.Tensor) -> torch.Tensor:
     return torch.cat(found)
 
 
-def written(model: aleator.LanguageModel, parts: list[str], n_texts: int) -> list[list[int]]:
-    """Texts that the model writes itself after beginnings of speeches."""
-    speeches = [each for part in parts for each in part.strip().split("\n\n") if ":\n" in each]
-    made: list[list[int]] = []
-    for first in range(0, n_texts, 32):
-        prompts = []
-        for _ in range(min(32, n_texts - first)):
-            words = random.choice(speeches)[:200]
-            prompts.append(
-                words[: random.randrange(words.index(":") + 1, len(words))]
-                if ":" in words
-                else words
-            )
-        texts = model.generate_batch(
-            prompts, max_tokens=2 * WINDOW, temperature=TEMPERATURES[first // 32 % len(TEMPERATURES)],
-            seed=first, ignore_eos=True,
-        )  # fmt: skip
-        made += [[*each.request.tokens, *each.tokens] for each in texts]
-    return made
-
-
-def opening(speeches: list[str], kind: int) -> str:
-    """The beginning of a text: words of OPENINGS, a speech's first line and more, a line's words, or a name."""
-    speech = random.choice(speeches)
-    if kind == 0:
-        words = random.choice(OPENINGS).split()
-        return " ".join(words[: random.choice((len(words), random.randrange(2, 6)))])
+def opening(corpus: str) -> str:
+    """The beginning of a text: words of OPENINGS, or of the corpus from anywhere, a speech's, or its name."""
+    at = random.randrange(len(corpus) - 400)
+    speech = corpus[corpus.index("\n\n", at) + 2 :][: random.randrange(12, 120)]
+    kind = random.randrange(4)
     if kind == 1:
-        start = speech[:120]
-        return start[: random.randrange(start.index(":") + 1, len(start) + 1)]
+        return speech
     if kind == 2:
-        words = random.choice(speech.split("\n")).split()
-        return " ".join(words[: random.randrange(2, 8)]) or "The"
-    return speech.split("\n")[0] + "\n"
+        return speech.split("\n")[0] + "\n"
+    words = random.choice(OPENINGS).split() if kind == 0 else corpus[at : at + 160].split()[1:]
+    return " ".join(words[: random.randrange(2, 12)])
 
 
-def whole_texts(
-    model: aleator.LanguageModel, parts: list[str], n_texts: int
+def written(
+    model: aleator.LanguageModel, corpus: str, n_texts: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Texts of WHOLE tokens after openings, and which of them are greedy."""
-    speeches = [each for part in parts for each in part.strip().split("\n\n") if ":\n" in each]
+    """Texts of LENGTH tokens that the model writes, and which of them are greedy."""
     made: list[list[int]] = []
     greedy: list[bool] = []
-    for i, first in enumerate(range(0, n_texts, 32)):
-        temperature = OF_WHOLE[i % len(OF_WHOLE)]
-        prompts = [opening(speeches, kind % 4) for kind in range(32)]
-        texts = model.generate_batch(
-            prompts, max_tokens=WHOLE, temperature=temperature, seed=first, ignore_eos=True
-        )
-        made += [[*each.request.tokens, *each.tokens][:WHOLE] for each in texts]
-        greedy += [temperature == 0] * len(texts)
+    for i, first in enumerate(range(0, n_texts, GROUP)):
+        temperature, drawn = TEMPERATURES[i % len(TEMPERATURES)], DRAWN[i % len(DRAWN)]
+        texts = [[*model.prompt_tokens(opening(corpus))] for _ in range(GROUP)]
+        for how, n in ((1.0, drawn), (temperature, LENGTH)):
+            if n:
+                more = model.generate_batch(
+                    texts, max_tokens=n, temperature=how, seed=first, ignore_eos=True
+                )
+                texts = [[*text, *each.tokens] for text, each in zip(texts, more, strict=True)]
+        made += [each[:LENGTH] for each in texts]
+        greedy += [temperature == 0] * GROUP
+        print(f"{len(made)} texts", flush=True)
     order = torch.randperm(len(made))
     return torch.tensor(made)[order], torch.tensor(greedy)[order]
-
-
-def first_texts(
-    model: aleator.LanguageModel, parts: list[str], n_texts: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Windows of the model's texts and the corpus, those held out, and the head's tokens: the most frequent."""
-    texts = written(model, parts, n_texts)
-    corpus = [token for part in parts for token in model.tokenizer.encode(part)]
-    size = WINDOW + UNROLLED + 1
-    own = [token for each in texts for token in each]
-    streams = [own[: len(own) * 19 // 20], corpus, own[len(own) * 19 // 20 :]]
-    cut = [torch.tensor(each[: len(each) // size * size]).view(-1, size) for each in streams]
-    chosen = torch.randperm(len(cut[1]))[: len(cut[0])]
-    counts = torch.bincount(torch.tensor(own), minlength=len(model.vocab))
-    ids = counts.argsort(descending=True, stable=True)[:VOCAB].sort().values
-    return torch.cat((cut[0], cut[1][chosen])), cut[2], ids
 
 
 def right(logits: list[torch.Tensor], wanted: torch.Tensor, ids: torch.Tensor) -> list[float]:
@@ -241,94 +214,93 @@ def right(logits: list[torch.Tensor], wanted: torch.Tensor, ids: torch.Tensor) -
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("src/aleator/data/shakespeare-eagle3"))
-    parser.add_argument("--texts", type=int, default=384, help="texts that the model writes itself")
+    parser.add_argument("--texts", type=int, default=1152, help=f"in groups of {GROUP}")
     parser.add_argument("--steps", type=int, default=800)
-    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--after", type=Path, help="a head whose weights the second run goes on from"
-    )
+    parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     random.seed(args.seed)
     torch.manual_seed(args.seed)
-    s, began = Shape(), time.monotonic()
+    torch.set_num_threads(args.threads)
+    torch.use_deterministic_algorithms(True)
+    began = time.monotonic()
+    corpus = lzma.decompress(CORPUS.read_bytes()).decode()
+    corpus = corpus[: corpus.rindex("\n\n", 0, int(len(corpus) * (1 - HELD_OUT)))]
+    texts, greedy = written(aleator.load(n_threads=args.threads), corpus, args.texts)
+    train(args, texts, greedy, began)
+
+
+def train(
+    args: argparse.Namespace, texts: torch.Tensor, greedy: torch.Tensor, began: float
+) -> None:
+    """Train a head on all texts but one in twelve, and write it."""
+    s = Shape()
     model = TinyLlama(s, 0.0).eval()
     tensors = {t.name: t.data for t in gguf.GGUFReader(str(bundled_model())).tensors}
     model.load_state_dict({k: torch.tensor(v.astype(np.float32)) for k, v in tensors.items()})
-    text = lzma.decompress(CORPUS.read_bytes()).decode()
-    parts = scenes(text[: text.rindex("\n\n", 0, int(len(text) * (1 - HELD_OUT)))])
-    whole = aleator.load(n_threads=torch.get_num_threads())
     head = Head(s)
-    if args.after is None:
-        windows, held, ids = first_texts(whole, parts, args.texts)
-        greedy = torch.zeros(len(windows), dtype=torch.bool)
-        with torch.no_grad():
-            head.lm_head.weight.copy_(model.token_embd.weight[ids])
-            head.norm.weight.copy_(model.output_norm.weight)
-            head.fc.weight[:, -s.n_embd :] += torch.eye(s.n_embd)
-    else:
-        windows, greedy = whole_texts(whole, parts, args.texts)
-        n = len(windows) // 8
-        (held, windows), greedy = (windows[:n], windows[n:]), greedy[n:]
-        weights = load_file(args.after / "model.safetensors")
-        ids = weights.pop("d2t") + torch.arange(VOCAB)
-        del weights["t2d"]
-        head.load_state_dict({name: each.float() for name, each in weights.items()})
+    counts = torch.bincount(texts.flatten(), minlength=s.n_vocab)  # the head has the most frequent
+    ids = counts.argsort(descending=True, stable=True)[:VOCAB].sort().values
+    with torch.no_grad():
+        head.lm_head.weight.copy_(model.token_embd.weight[ids])
+        head.norm.weight.copy_(model.output_norm.weight)
+        head.fc.weight[:, -s.n_embd :] += torch.eye(s.n_embd)
     own = torch.full((s.n_vocab,), -1).index_put((ids,), torch.arange(VOCAB))  # the head's tokens
-    size = windows.shape[1] - UNROLLED - 1
-    features, of_held = features_of(model, windows), features_of(model, held)
-    print(
-        f"{sum(p.numel() for p in head.parameters()):,} parameters; {windows.numel():,} tokens; "
-        f"{(time.monotonic() - began) / 60:.1f} min",
-        flush=True,
-    )
+    n_held, size = len(texts) // 12, texts.shape[1] - UNROLLED - 1
+    features = features_of(model, texts)
+    n_parameters = sum(each.numel() for each in head.parameters())
+    print(f"{n_parameters:,} parameters; {(time.monotonic() - began) / 60:.1f} min", flush=True)
     optimizer = torch.optim.AdamW(
         head.parameters(), lr=args.lr, betas=(0.9, 0.98), weight_decay=0.01
     )
 
-    def guesses(
-        tokens: torch.Tensor, seen: torch.Tensor
-    ) -> tuple[list[torch.Tensor], torch.Tensor]:
+    def guesses(some: torch.Tensor, n: int) -> tuple[list[torch.Tensor], torch.Tensor]:
+        tokens, seen = texts[some], features[some].float()
         with torch.no_grad():
-            embeddings = model.token_embd(tokens[:, 1 : size + UNROLLED])
-            states = seen[:, 1 : size + UNROLLED, -s.n_embd :].float()
-            wanted = F.linear(model.output_norm(states), model.token_embd.weight)
-        return head(seen[:, :size].float(), embeddings), wanted
+            embeddings = model.token_embd(tokens[:, 1 : size + n])
+            states = model.output_norm(seen[:, 1 : size + n, -s.n_embd :])
+            wanted = F.linear(states, model.token_embd.weight)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            made = head(seen[:, :size], embeddings, n)
+        return [each.float() for each in made], wanted
 
     order: list[int] = []
     for step in range(args.steps):
         if len(order) < args.batch:
-            order = torch.randperm(len(windows)).tolist()
-        batch, order = order[: args.batch], order[args.batch :]
-        rate = min(1.0, (step + 1) / 50) * (
-            0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / args.steps))
-        )
+            order = (n_held + torch.randperm(len(texts) - n_held)).tolist()
+        batch, order = torch.tensor(order[: args.batch]), order[args.batch :]
+        rate = min(1.0, (step + 1) / 30, (args.steps - step) / (0.5 * args.steps))
         for group in optimizer.param_groups:
             group["lr"] = args.lr * rate
-        made, wanted = guesses(windows[batch], features[batch])
+        n = 1
+        while n < UNROLLED and random.random() < FADING:
+            n += 1
+        made, wanted = guesses(batch, n)
+        probable, best = wanted.softmax(-1)[..., ids], own[wanted.argmax(-1)]
         loss = torch.zeros(())
         for ahead, logits in enumerate(made):
-            now, guessed = wanted[:, ahead : ahead + size], logits.log_softmax(-1)
-            lost = -(now.softmax(-1)[..., ids] * guessed).sum(-1)
-            best = own[now.argmax(-1)]
-            of_best = -guessed.gather(-1, best.clamp_min(0)[..., None])[..., 0] * (best >= 0)
-            lost = torch.where(greedy[batch][:, None], (lost + of_best) / 2, lost)
-            loss = loss + 0.8**ahead * lost.mean()
+            of, guessed = slice(ahead, ahead + size), logits.log_softmax(-1)
+            lost = -(probable[:, of] * guessed).sum(-1)
+            one = F.nll_loss(
+                guessed.transpose(1, 2), best[:, of], ignore_index=-1, reduction="none"
+            )
+            loss = loss + torch.where(greedy[batch][:, None], (lost + one) / 2, lost).mean()
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(head.parameters(), 1.0)
         optimizer.step()
-        if (step + 1) % 50 == 0:
+        if (step + 1) % 50 == 0 or step + 1 == args.steps:
             with torch.no_grad():
-                made, wanted = guesses(held, of_held)
-            shares = " ".join(f"{each:.3f}" for each in right(made, wanted.argmax(-1), ids))
-            minutes = (time.monotonic() - began) / 60
-            print(
-                f"step {step + 1}  loss {loss.item():.4f}  right {shares}  {minutes:.1f} min",
-                flush=True,
-            )
-            write(args.out, head, ids, s)
+                made, wanted = guesses(torch.arange(n_held), UNROLLED)
+            for some, name in ((greedy[:n_held], "greedy"), (~greedy[:n_held], "drawn")):
+                shares = right([each[some] for each in made], wanted[some].argmax(-1), ids)
+                print(
+                    f"step {step + 1} {name} {' '.join(f'{each:.3f}' for each in shares)}", end="  "
+                )
+            print(f"loss {loss.item():.3f}  {(time.monotonic() - began) / 60:.1f} min", flush=True)
+    write(args.out, head, ids, s)
 
 
 def write(folder: Path, head: Head, ids: torch.Tensor, s: Shape) -> None:
