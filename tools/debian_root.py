@@ -49,18 +49,19 @@ def _run(*command: object) -> None:
         raise SystemExit(f"{command[0]} failed:\n{done.stdout}\n{done.stderr}")
 
 
-def make_root(architecture: str, root: Path) -> Path:
+def make_root(architecture: str, root: Path, suite: str = SUITE) -> Path:
     """Fetch and unpack packages with their dependencies, unless that was done before.
 
     Args:
         architecture: Debian's name: amd64, arm64, riscv64, s390x, ...
         root: The folder; a folder beside it, with ``.apt`` at the end, keeps the fetched packages.
+        suite: Debian's release.
 
     Returns:
         The complete folder.
     """
     done = root / ".done"
-    wanted = " ".join((architecture, SUITE, *PACKAGES))
+    wanted = " ".join((architecture, suite, *PACKAGES))
     if done.exists() and done.read_text() == wanted:
         return root
     apt = Path(f"{root.resolve()}.apt")
@@ -68,7 +69,7 @@ def make_root(architecture: str, root: Path) -> Path:
         (apt / folder).mkdir(parents=True, exist_ok=True)
     (apt / "status").touch()
     (apt / "apt.conf").write_text(CONFIGURATION.format(apt=apt, architecture=architecture))
-    (apt / "sources.list").write_text(f"deb [signed-by={KEYS}] {mirror()} {SUITE} main\n")
+    (apt / "sources.list").write_text(f"deb [signed-by={KEYS}] {mirror()} {suite} main\n")
     get = ("apt-get", "-q", "-c", apt / "apt.conf")
     _run(*get, "update")
     _run(*get, "-y", "-d", "install", *PACKAGES)

@@ -32,7 +32,7 @@ from pathlib import Path
 
 import corpus
 import decoder_bits
-from debian_root import make_root
+from debian_root import SUITE, make_root
 from instruction_sets import here
 from native_module import ROOT, build, environment
 
@@ -174,15 +174,16 @@ def module(name: str, root: Path) -> Path:
 class Runner:
     """Runs Python on a machine, with the package of this checkout."""
 
-    def __init__(self, name: str) -> None:
-        self.name, self.machine = name, MACHINES[name]
+    def __init__(self, name: str, suite: str) -> None:
+        self.name, self.machine, self.suite = name, MACHINES[name], suite
 
     @cached_property
     def python(self) -> tuple[list[str], dict[str, str]]:
         """The command and variables that start Python under QEMU; made on first use."""
         if not self.machine.debian:
             return [sys.executable], dict(os.environ)
-        root = make_root(self.machine.debian, ROOT / "build" / "roots" / self.machine.debian)
+        debian = self.machine.debian
+        root = make_root(debian, ROOT / "build" / "roots" / debian, self.suite)
         variables = environment(module(self.name, root))
         variables["PYTHONPYCACHEPREFIX"] = str(FOLDER / self.name / "pyc")
         # Settings for this machine's processor do not apply to that one.
@@ -281,6 +282,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--machines", nargs="+", choices=list(MACHINES), default=list(MACHINES))
     parser.add_argument("--checks", nargs="+", choices=CHECKS, default=CHECKS)
+    parser.add_argument("--suite", default=SUITE, help="Debian's, if a mirror lacks packages: sid")
     parser.add_argument("--record", action="store_true", help="write the golden files, on x86-64")
     parser.add_argument("--out", type=Path, help="Markdown with the table")
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -292,7 +294,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = Report()
     versions = []
     for name in options.machines:
-        runner = Runner(name)
+        runner = Runner(name, options.suite)
         versions.append(f"{name}: {first_line(runner.machine.compiler, '--version')}")
         for kind in options.checks:
             # Tests take longest, and one instruction set is as good as another for them.
