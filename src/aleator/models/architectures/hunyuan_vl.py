@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from aleator.models import json_config
 from aleator.models.architecture import Architecture, HuggingFace
-from aleator.models.architectures import hunyuan_dense
+from aleator.models.architectures import hunyuan_files
 from aleator.models.architectures.pictures import check_axes
 from aleator.models.config import Fields, GGUFFile, ModelConfig
 from aleator.models.conversions import axes, in_text_model, text_part
@@ -18,7 +18,7 @@ TEXT_TYPE = "hunyuan_vl_text"
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     """The dimensions in a GGUF file, which must divide the channels among the axes."""
-    config = hunyuan_dense.read_gguf(gguf, architecture)
+    config = hunyuan_files.read_gguf(gguf, architecture)
     check_axes(gguf.fields, config)
     return config
 
@@ -38,7 +38,7 @@ HUNYUAN_VL = Architecture(
     hugging_face=HuggingFace(
         ("hunyuan_vl", TEXT_TYPE),
         read_json,
-        layer=hunyuan_dense.LAYER,
+        layer=hunyuan_files.LAYER,
         usual_name=in_text_model,
         gguf_fields=axes,
     ),
