@@ -170,7 +170,7 @@ def test_more_texts_than_are_computed_together(model: LanguageModel) -> None:
 
 def test_wrong_values(model: LanguageModel) -> None:
     for call, match in (
-        (lambda: model.embed("a", "max"), "pooling='max': give 'mean' or 'cls' or 'last'"),
+        (lambda: model.embed("a", "least"), "pooling='least': give 'mean' or 'cls' or 'last'"),
         (lambda: model.embed("a", normalize=1), "normalize=1"),  # type: ignore[arg-type]
         (lambda: model.embed([]), "texts is empty"),
         (lambda: model.score(["a", "b"], ["c"]), "continuation has 1 texts for 2 prompts"),
