@@ -19,6 +19,7 @@ from aleator.generate.logprobs import log_softmax
 from aleator.generate.speculative import Speculation
 from aleator.generate.steering import Guidance, ReasoningBudget, _sentence_ended, _whole
 from tests.chat import templates
+from tests.generate.test_speculation import steady as steady
 
 OPTIONS: dict[str, Any] = {"max_tokens": 30, "seed": 3}
 HI = [{"role": "user", "content": "Speak."}]
