@@ -37,14 +37,14 @@ class InputSquares {
   std::mutex mutex_;
 };
 
-// linear_rows_, or quarter_rows_ of a matrix in parts: every matrix of a decoder's layers passes
+// linear_rows_, or rows_of_parts_ of a matrix in parts: every matrix of a decoder's layers passes
 // this once with its first row.
 inline void product_rows(const Weights& w, int64_t begin, int64_t end, const Input& x, float* y,
                          int64_t y_stride, int64_t parts = 1) {
   if (begin == 0)
     if (InputSquares* squares = InputSquares::active.load(std::memory_order_acquire))
       squares->add(w, x);
-  if (parts > 1) return quarter_rows_(w, begin, end, x, y);
+  if (parts > 1) return rows_of_parts_(w, parts, begin, end, x, y);
   linear_rows_(w, begin, end, x, y, y_stride);
 }
 

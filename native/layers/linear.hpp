@@ -13,9 +13,11 @@ namespace aleator {
 ALEATOR_KERNEL(void, linear_rows,
                (const Weights& w, int64_t begin, int64_t end, const Input& x, float* y,
                 int64_t y_stride))
-// Rows [begin, end) of each quarter of W, whole groups of 32 single numbers, times one token.
-ALEATOR_KERNEL(void, quarter_rows,
-               (const Weights& w, int64_t begin, int64_t end, const Input& x, float* y))
+// Rows [begin, end) of each of 4 or 8 parts of W, whole groups of 32 single numbers, times one
+// token.
+ALEATOR_KERNEL(void, rows_of_parts,
+               (const Weights& w, int64_t parts, int64_t begin, int64_t end, const Input& x,
+                float* y))
 // The same as linear_rows with float32 rows of x, W being in single numbers or in Q8_0.
 ALEATOR_KERNEL(void, float_rows,
                (const Weights& w, int64_t begin, int64_t end, const Input& x, float* y,
@@ -52,17 +54,20 @@ struct Shares {
 // Rows of four quarters side by side are four streams that go on from page to page, which the
 // processor sees and reads ahead: faster than one stream that instructions ask for, but on Zen 5
 // (benchmarks/results/token_floats_zen4.2026-11-29.md), and but where more of x than of W would
-// come from the second-level cache. Pieces of a power of two of rows are mostly as many for each
-// thread.
+// come from the second-level cache. Where all of x does, eight rows that meet it together are
+// faster again (rows_of_eighths.2026-11-30.md). Pieces of a power of two of rows are mostly as
+// many for each thread.
 inline Shares shares_of(const Weights& w, int64_t tokens) {
   const int64_t bytes_of_x = w.in * (w.type == Stored::bf16 && bfloat16_products() ? 2 : 4);
-  const bool near = bytes_of_x <= 16 << 10 || bytes_of_x <= w.row_bytes;
-  const bool quarters = tokens == 1 && single(w.type) && w.out % 4 == 0 && w.in % 32 == 0 && near &&
-                        from_memory(w) && isa() >= Isa::v3 && !is_zen_5;
-  if (!quarters) return {1, w.out, rows_per_unit(w, tokens)};
-  int64_t rows = 32;
+  const bool quarters = bytes_of_x <= 16 << 10 || bytes_of_x <= w.row_bytes;
+  const bool eighths = !quarters && bytes_of_x > 24 << 10 && isa() >= Isa::v4;
+  const int64_t parts = eighths ? 8 : 4;
+  const bool apart = tokens == 1 && single(w.type) && w.out % parts == 0 && w.in % 32 == 0 &&
+                     (quarters || eighths) && from_memory(w) && isa() >= Isa::v3 && !is_zen_5;
+  if (!apart) return {1, w.out, rows_per_unit(w, tokens)};
+  int64_t rows = 128 / parts;
   while (rows > 1 && rows * w.row_bytes > 64 << 10) rows /= 2;
-  return {4, w.out / 4, rows};
+  return {parts, w.out / parts, rows};
 }
 
 }  // namespace aleator

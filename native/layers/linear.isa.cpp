@@ -309,25 +309,31 @@ void linear_rows(const Weights& w, int64_t begin, int64_t end, const Input& x, f
       w.type, [&](auto read) { product<decltype(read)>(w, begin, end, x, y, y_stride); });
 }
 
-template <class Read>
-[[gnu::noinline]] static void quarters(const Weights& w, int64_t row, int64_t end, const float* x,
-                                       float* y) {
-  const int64_t apart = w.out / tile_rows * w.row_bytes;
+template <class Read, int P>
+[[gnu::noinline]] static void rows_apart(const Weights& w, int64_t row, int64_t end, const float* x,
+                                         float* y) {
+  const int64_t apart = w.out / P * w.row_bytes;
   for (; row < end; row++) {
-    v16 total[1][tile_rows];
-    add_tile<Read, tile_rows, 1>(w.data + row * w.row_bytes, apart, w.in, x, 0, AskNothing(),
-                                 nullptr, total);
-    finish_quarters(w, row, total[0], y);
+    v16 total[1][P];
+    add_tile<Read, P, 1>(w.data + row * w.row_bytes, apart, w.in, x, 0, AskNothing(), nullptr,
+                         total);
+    finish_parts(w, row, total[0], y);
   }
 }
 
-void quarter_rows(const Weights& w, int64_t begin, int64_t end, const Input& x, float* y) {
-  if (w.type == Stored::f32) return quarters<ReadF32>(w, begin, end, x.x, y);
-  if (w.type == Stored::f16) return quarters<ReadF16>(w, begin, end, x.x, y);
+void rows_of_parts(const Weights& w, int64_t parts, int64_t begin, int64_t end, const Input& x,
+                   float* y) {
 #if defined(ALEATOR_ISA_v4)
-  if (x.pairs.halves) begin = quarters_by_dots(w, begin, end, x.pairs.halves, y);
+  if (w.type == Stored::bf16 && x.pairs.halves)
+    begin = quarters_by_dots(w, begin, end, x.pairs.halves, y);
 #endif
-  quarters<ReadPairs>(w, begin, end, x.pairs.floats, y);
+  with_one_of<ReadF32, ReadF16, ReadPairs>(w.type, [&](auto read) {
+    using Read = decltype(read);
+    const float* floats = w.type == Stored::bf16 ? x.pairs.floats : x.x;
+    if constexpr (parts16 == 1)
+      if (parts == 8) return rows_apart<Read, 8>(w, begin, end, floats, y);
+    rows_apart<Read, 4>(w, begin, end, floats, y);
+  });
 }
 
 void float_rows(const Weights& w, int64_t begin, int64_t end, const Input& x, float* y,

@@ -125,7 +125,7 @@ template <int T, bool looks>
     dots_of_rows<tile_rows, 1, true>(
         w.data + row * w.row_bytes, apart, w.in, x, 0, [](int64_t) {}, nullptr, total, least);
     if (any_small(least)) break;
-    finish_quarters(w, row, total[0], y);
+    finish_parts(w, row, total[0], y);
   }
   return row;
 }

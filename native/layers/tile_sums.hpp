@@ -72,13 +72,14 @@ static inline void finish(const v16 (*total)[R], const float* bias, float* y, in
   }
 }
 
-// The sums of a row of each quarter of W.
-static inline void finish_quarters(const Weights& w, int64_t row, const v16 (&total)[tile_rows],
-                                   float* y) {
-  const v4 sums = sums_of_tile(total);
-  const int64_t rows = w.out / tile_rows;
-  for (int64_t i = 0; i < tile_rows; i++, row += rows)
-    y[row] = w.bias ? sums[i] + w.bias[row] : sums[i];
+// The sums of a row of each of P parts of W.
+template <int P>
+static inline void finish_parts(const Weights& w, int64_t row, const v16 (&total)[P], float* y) {
+  const int64_t rows = w.out / P;
+  for (int part = 0; part < P; part += 4) {
+    const v4 sums = sums_of_tile(reinterpret_cast<const v16(&)[4]>(total[part]));
+    for (int64_t i = 0; i < 4; i++, row += rows) y[row] = w.bias ? sums[i] + w.bias[row] : sums[i];
+  }
 }
 
 }  // namespace aleator::ALEATOR_ISA

@@ -272,10 +272,12 @@ def test_each_of_many_tokens_is_as_it_is_alone(kind: str) -> None:
         assert equal(product(matrix, x), alone)
 
 
-@pytest.mark.parametrize(("kind", "n"), [*((kind, 544) for kind in TYPES), ("F16", 4128)])
+@pytest.mark.parametrize(
+    ("kind", "n"), [*((kind, 544) for kind in TYPES), ("F16", 4128), ("F16", 6176), ("BF16", 6176)]
+)
 def test_a_token_of_a_matrix_from_memory_is_the_reference(kind: str, n: int) -> None:
-    """Rows of four quarters in turn, and (F16, 4,128 columns) others."""
-    matrix, exact, bias = make(kind, 516, n)
+    """Rows of four quarters together, of eighths (6,176 columns), and (4,128 columns) others."""
+    matrix, exact, bias = make(kind, 520, n)
     x = np.random.default_rng(2).standard_normal((1, n)).astype(np.float32)
     expected = expected_product(kind, exact, x, bias)
     for threads in (1, 2, 3):
