@@ -30,6 +30,7 @@ GIVEN: dict[str, dict[str, dict[str, Any]]] = {
         "qwen3next": DELTA, "qwen35": DELTA, "qwen35moe": DELTA,
         "lfm2moe": {"expert_gating_func": 2}, "gptneox": {"use_parallel_residual": True},
         "granite_swa": {"attention.sliding_window_pattern": [False, True, True, True]},
+        "cohere2moe": {"attention.sliding_window_pattern": [True, False, True, False]},
     },
     "config.json": {
         "mistral3": TEXT, "llama4": TEXT, "gemma3": TEXT, "gemma4": TEXT, "gemma4_unified": TEXT,

@@ -321,6 +321,21 @@ DENSE: dict[str, Dense] = {
             "expert_shared_feed_forward_length": 48, "leading_dense_block_count": 0,
         },
     ),
+    "cohere2moe": Dense(
+        "cohere2moe", n_layers=5, norms=("attn_norm",), tied=True, seed=331,
+        experts=MixtureShape(6, 24, n_shared=2, dense=1), meta={
+            "logit_scale": 0.25, "expert_used_count": 3, "expert_weights_norm": True,
+            "expert_weights_scale": 1.5, "attention.sliding_window": 6,
+            "attention.sliding_window_pattern": [False, True, True, False, True],
+        }, **_LAYER_NORM,
+    ),
+    "cohere2moe-rms": Dense(
+        "cohere2moe", n_layers=3, norms=("attn_norm",), seed=332, experts=MixtureShape(6, 24, n_shared=0),
+        meta={
+            "logit_scale": 0.0, "expert_used_count": 2, "expert_gating_func": 1,
+            "attention.sliding_window": 6, "attention.sliding_window_pattern": [True, True, False],
+        },
+    ),
     "qwen3vl": Dense(
         "qwen3vl", head_norm="head", tied=True, seed=221, meta={"rope.dimension_sections": [3, 3, 2, 0]},
     ),

@@ -107,7 +107,7 @@ MODELS: dict[str, AnySpec] = {
         name: _mixed(name)
         for name in (
             "olmoe", "minimax-m2", "glm4moe", "dots1", "deepseek", "bailingmoe", "bailingmoe2", "exaone-moe",
-            "mellum", "dbrx", "afmoe", "deepseek2-ocr",
+            "mellum", "dbrx", "afmoe", "deepseek2-ocr", "cohere2moe",
         )
     },
     "granite_swa": _dense("granite_swa", n_layers=4),

@@ -325,7 +325,8 @@ class BoundDecoderStep {
   void set_feed_forward(DecoderLayer& layer, const Given& ffn) {
     if (ffn.knows("experts")) layer.mixture = mixture(ffn, shape_.n_embd());
     const Given dense = ffn.knows("dense") ? ffn.part("dense") : ffn;
-    require(!layer.mixture || !layer.mixture->beside() || (attends_alone(layer) && !dense.none()),
+    require(!layer.mixture || !layer.mixture->beside() ||
+                (attends_alone(layer) && !dense.none() && !shape_.parallel),
             "experts beside the dense part of the layer before");
     if (dense.none()) return;
     const std::vector<Weights> up = dense.matrices("gate_up");

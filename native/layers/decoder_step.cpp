@@ -127,7 +127,9 @@ void DecoderStep::project(int thread, const DecoderLayer& l, const MicroBatch& b
                          : products_.normed(thread, l.attention_norm, forms);
   const Weights none, &q = batch.keys_only ? none : l.q;
   products_.run(thread, x, {{&q, q_.data()}, {&l.k, k_.data()}, {&l.v, v_.data()}});
-  if (shape_.parallel)
+  if (shape_.parallel && l.mixture)
+    experts_.run(thread, products_, *l.mixture, shared ? l.attention_norm : l.ffn_norm);
+  else if (shape_.parallel)
     gate(thread, l, shared ? x : products_.normed(thread, l.ffn_norm, forms_of({&l.gate, &l.up})),
          batch.tokens);
   if (beside) recurrent_.project(thread, products_, *beside, batch.runs, x);
@@ -280,7 +282,7 @@ void DecoderStep::take(int64_t token, const float* norm) {
 
 // The running sum += the mixture, or += rms_norm of what it gives.
 void DecoderStep::mix(int thread, const DecoderLayer& l, int64_t tokens) {
-  experts_.run(thread, products_, *l.mixture, l.ffn_norm);
+  if (!l.attends() || !shape_.parallel) experts_.run(thread, products_, *l.mixture, l.ffn_norm);
   products_.pool().each(thread, tokens, [&](int64_t t) { take(t, l.ffn_post_norm); });
 }
 

@@ -201,6 +201,15 @@ test_lfm2 = like_transformers(
         "layer_types": ["conv", "full_attention", "conv"],
     }
 )
+test_cohere2moe = like_transformers(
+    "Cohere2MoeConfig", {}, {"num_shared_experts": 2, "first_k_dense_replace": 1, "head_dim": 12},
+    {"mlp_layer_types": ["dense", "dense", *["sparse"] * 3], "expert_selection_fn": "sigmoid"},
+    {"rms_norm_eps": 1e-6, "expert_selection_fn": "sigmoid", "norm_topk_prob": False},
+    sizes=SMALL | {
+        "num_hidden_layers": 5, "num_experts": 6, "num_experts_per_tok": 3, "intermediate_size": 24,
+        "prefix_dense_intermediate_size": 48, "head_dim": 8, "sliding_window": 8,
+    }
+)
 test_hy_v3 = like_transformers(
     "HYV3Config", {}, {"num_shared_experts": 2, "tie_word_embeddings": True},
     {"mlp_layer_types": ["sparse"] * 3, "attention_bias": True, "router_scaling_factor": 1.5},

@@ -44,8 +44,9 @@ GELU is rounded to float16 in both (models/layers/feed_forward.py), so a differe
 become one of float16's last bit.
 """
 UNTIL_A_SHIFT = (
-    "afmoe", "baichuan", "baichuan-alibi", "cohere2", "deepseek2-ocr", "deepseek2-yarn", "exaone-moe",
-    "gpt-oss", "llama-yarn", "llama4", "mellum", "minicpm3-longrope", "olmo2-windows", "phi3-longrope",
+    "afmoe", "baichuan", "baichuan-alibi", "cohere2", "cohere2moe", "cohere2moe-rms",
+    "deepseek2-ocr", "deepseek2-yarn", "exaone-moe", "gpt-oss", "llama-yarn", "llama4", "mellum",
+    "minicpm3-longrope", "olmo2-windows", "phi3-longrope",
     "phi3-longrope-short", "qwen2-tied-yarn", "qwen3-tied-yarn", "qwen3moe-all", "smollm3", "starcoder",
 )  # fmt: skip
 """Models of whose script the last four rows are not compared.

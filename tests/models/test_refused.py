@@ -77,6 +77,12 @@ def ropes(**changes: Any) -> dict[str, Any]:
             "use_parallel_residual",
         ),
         ("hy_v3", {**MIXTURE, "route_norm": False}, "route_norm"),
+        ("cohere2_moe", {**MIXTURE, "expert_selection_fn": "tanh"}, "expert_selection_fn = 'tanh'"),
+        (
+            "cohere2_moe",
+            {**MIXTURE, "first_k_dense_replace": 1, "prefix_dense_sliding_window_pattern": 2},
+            "prefix_dense_sliding_window_pattern = 2",
+        ),
         ("hy_v3", {**MIXTURE, "mlp_bias": True}, "biases of feed-forward parts .mlp_bias"),
         ("olmoe", {**MIXTURE, "clip_qkv": 8.0}, "clamped .clip_qkv"),
         ("hunyuan_v1_moe", {**MIXTURE, "num_experts": [4, 8]}, "different experts .num_experts"),

@@ -11,7 +11,7 @@ import pytest
 
 import aleator
 from aleator.cli import main
-from aleator.core.errors import ContextFull, FileFormatError, ParameterError
+from aleator.core.errors import ContextFull, FileFormatError, ParameterError, UnsupportedModel
 from aleator.models import open_weights
 from tests.models.check_transformers import relative
 
@@ -71,7 +71,7 @@ def with_dense(folder: Path, *layers: dict[str, Any]) -> None:
     for name, layer in zip(kinds[2:], layers, strict=False):
         fields = {k: v for k, v in layer.items() if k not in ("weight", "bias")}
         out, wide = layer["weight"].shape
-        fields = {"in_features": wide, "out_features": out, **fields}
+        fields = {"in_features": wide, "out_features": out, "bias": "bias" in layer, **fields}
         (folder / name / "config.json").write_text(json.dumps(fields))
         tensors = {f"linear.{k}": v for k, v in layer.items() if k in ("weight", "bias")}
         save_file(tensors, folder / name / "model.safetensors")
@@ -116,6 +116,19 @@ def test_dense_layers_behind_the_pooling_make_the_vectors(
         model.embed(texts, dimensions=21)
     assert main(["convert", str(folder), str(tmp_path / "n.gguf")]) == 3
     assert "cannot say all about this model: dense" in capsys.readouterr().err
+    config = folder / "2_Dense" / "config.json"
+    fields = json.loads(config.read_text())
+    with_dense(folder, dense(20, 32))
+    for biased in ({"bias": True}, {}):
+        config.write_text(json.dumps({k: v for k, v in fields.items() if k != "bias"} | biased))
+        with pytest.raises(
+            FileFormatError, match=r"2_Dense: the tensor 'linear.bias' .* is missing"
+        ):
+            aleator.load(folder)
+    with_dense(folder, only)
+    config.write_text(json.dumps(fields | {"bias": False}))
+    with pytest.raises(UnsupportedModel, match="'linear.bias' is not one of the dense layer"):
+        aleator.load(folder)
 
 
 def test_dense_layers_that_are_wrong_are_refused(tmp_path: Path) -> None:

@@ -164,6 +164,7 @@ class ExpertsConfig:
     n_ff_shared: int = 0  # width of an expert that every token goes through; 0: there is none
     # That expert's weight is the sigmoid of a product; otherwise it is 1
     shared_router: bool = False
+    shared_halved: bool = False  # its weight is a half
     weighs_input: bool = False  # weights multiply the experts' input, not their output
     # Experts stand beside a dense part; both and the router have norms of their own
     beside: bool = False
@@ -255,6 +256,7 @@ class ModelConfig:
     # Activation of feed-forward parts; "": the architecture's
     activation: str = ""
     parallel: bool = False  # see Architecture; files of some architectures say it
+    norm: Literal["", "rms", "layer"] = ""  # likewise; "": the architecture's
 
     def head_dims(self, layer: int) -> tuple[int, int]:
         """Sizes of a layer's key and value heads."""

@@ -93,13 +93,17 @@ class Directory:
         files, config = self._files, self.config
         n_experts = config.experts.n_experts if config.experts else 0
         names = files.names(config.n_layers, n_experts, self._n_mtp())
-        for i, folder in enumerate(self._modules.folders):
+        for i, (folder, wanted) in enumerate(self._modules.folders):
+            missing = set(wanted)
             for file, name, part in read_directory(folder):
-                if name not in ("linear.weight", "linear.bias"):
+                if name not in missing:
                     raise UnsupportedModel(
-                        f"{file}: the tensor {name!r} is not one of a dense layer"
+                        f"{file}: the tensor {name!r} is not one of the dense layer"
                     )
+                missing.remove(name)
                 yield name.replace("linear", f"dense_{i + 2}"), part
+            for name in sorted(missing):
+                raise FileFormatError(folder, f"the tensor {name!r} of the dense layer is missing")
         found: dict[str, str] = {}
         for file, name, tensor in self._stored():
             if name.endswith("rotary_emb.inv_freq"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib import import_module
 
 from aleator.core.errors import UnsupportedModel
@@ -86,6 +87,7 @@ _NAMES = (
     "bailingmoe2",
     "exaone-moe",
     "hy_v3",
+    "cohere2moe",
     "minicpm3",
     "plm",
     "deepseek2",
@@ -171,7 +173,14 @@ def read_gguf(gguf: GGUFFile) -> tuple[Architecture, ModelConfig]:
     if architecture is None:
         raise _unsupported(fields.path, fields.require("general.architecture", str))
     read = architecture.read_gguf or gguf_config.transformer
-    return architecture, read(gguf, architecture)
+    return _with_norm(architecture, read(gguf, architecture))
+
+
+def _with_norm(architecture: Architecture, config: ModelConfig) -> tuple[Architecture, ModelConfig]:
+    """Both, the architecture with the norm that the file says."""
+    if config.norm:
+        architecture = replace(architecture, norm=config.norm)
+    return architecture, config
 
 
 def read_json(fields: Fields) -> tuple[Architecture, ModelConfig]:
@@ -183,7 +192,7 @@ def read_json(fields: Fields) -> tuple[Architecture, ModelConfig]:
             continue
         if files.takes is None or files.takes(fields):
             if files.read is not None:
-                return architecture, files.read(fields, architecture)
+                return _with_norm(architecture, files.read(fields, architecture))
             return architecture, json_config.full_attention(fields, architecture, **files.options)
     if model_type in _ALL:
         raise UnsupportedModel(

@@ -33,7 +33,9 @@ class Modules:
     # How it pools; "": the directory does not say; "other": its vectors are made in a way that is not here
     pooling: str = ""
     dense: tuple[DenseConfig, ...] = ()  # the layers behind the pooling, in order
-    folders: tuple[Path, ...] = ()  # where their tensors are
+    folders: tuple[
+        tuple[Path, tuple[str, ...]], ...
+    ] = ()  # where their tensors are, and their names
 
 
 def modules_of_directory(directory: Path) -> Modules:
@@ -62,12 +64,17 @@ def modules_of_directory(directory: Path) -> Modules:
     folders: dict[str, list[Path]] = {}
     for kind, below in found:
         folders.setdefault(kind, []).append(directory / below)
-    dense = [_dense(read_json(each / "config.json")) for each in folders.get("Dense", ())]
+    layers = [(each, read_json(each / "config.json")) for each in folders.get("Dense", ())]
+    dense = [_dense(fields) for _, fields in layers]
     pooling = _pooling(folders["Pooling"][0]) if "Pooling" in folders else ""
     known = tuple(each for each in dense if each is not None)
     if pooling == "other" or len(known) < len(dense):
         return Modules("other")
-    return Modules(pooling, known, tuple(folders.get("Dense", ())))
+    parts = ("linear.weight", "linear.bias")
+    named = (
+        (folder, parts if fields.get("bias", True) else parts[:1]) for folder, fields in layers
+    )
+    return Modules(pooling, known, tuple(named))
 
 
 def _pooling(folder: Path) -> str:

@@ -72,6 +72,8 @@ class Mixture(Generic[M, V]):
             self.shared = dense_part(source, config.n_ff_shared, "_shexp")
             if config.shared_router:
                 self.shared_router = source.values("ffn_gate_inp_shexp.weight", n_embd, exact=True)
+            elif config.shared_halved:  # the sigmoid of 0
+                self.shared_router = source.scaled(source.ones(n_embd), 0.0)
         self.scales: V | None = None
         self.dense: FeedForward[M] | None = None
         self.norms: BesideNorms[V] | None = None
