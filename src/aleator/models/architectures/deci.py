@@ -1,10 +1,25 @@
-"""deci: llama whose layers have different heads and widths, or no attention (Nemotron Super 49B); from GGUF."""
+"""deci: llama whose layers have different heads and widths, or no attention (Nemotron Super 49B)."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from aleator.models import gguf_config
-from aleator.models.architecture import Architecture
-from aleator.models.config import GGUFFile, ModelConfig, unsupported
+from aleator.models.architecture import Architecture, HuggingFace
+from aleator.models.config import (
+    Fields,
+    GGUFFile,
+    ModelConfig,
+    check_groups,
+    refuse,
+    unsupported,
+)
+from aleator.models.files.fields import MAX_WIDTH
+from aleator.models.json_config import full_attention
+
+STEP = 256
+"""Widths of feed-forward parts are rounded up to multiples of it."""
+KV_HEADS = "num_key_value_heads_per_layer"
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
@@ -18,4 +33,48 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     return config
 
 
-DECI = Architecture("deci", rope_style="norm", read_gguf=read_gguf)
+def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
+    """The dimensions in config.json: each layer's ``block_configs``, or KV heads alone (DeciLM)."""
+    blocks, heads = fields.get("block_configs", kind=list), fields.get(KV_HEADS, kind=list)
+    if blocks is None and heads is None:
+        return full_attention(fields, architecture)
+    key = KV_HEADS if blocks is None else "block_configs"
+    n = fields.layers("num_hidden_layers")
+    if len(blocks or heads or []) != n:
+        raise fields.error(key, f"{key} must have an entry for each of {n} layers")
+    usual = {"num_key_value_heads": fields.get("num_attention_heads"), "intermediate_size": STEP}
+    config = full_attention(fields.changed(**usual) if blocks else fields, architecture)
+    if blocks is None:
+        each = [Fields(fields.path, {KV_HEADS: kv}) for kv in heads or []]
+        kv_heads = tuple(of.integer(KV_HEADS, 1, MAX_WIDTH) for of in each)
+        check_groups(fields, key, config.n_heads, kv_heads)
+        return replace(config, n_kv_heads=kv_heads)
+    found = [_layer(Fields(fields.path, dict(block)), config) for block in blocks]
+    n_heads, kv_heads, widths = zip(*found, strict=True)
+    check_groups(fields, key, n_heads, kv_heads)
+    return replace(config, n_heads=n_heads, n_kv_heads=kv_heads, n_ff=widths)
+
+
+def _layer(block: Fields, config: ModelConfig) -> tuple[int, int, int]:
+    """A layer's heads, KV heads and width."""
+    attention, ffn = (
+        Fields(block.path, block.require(part, dict)) for part in ("attention", "ffn")
+    )
+    refuse(attention, "a product instead of attention (Nemotron 51B)", "replace_with_linear")
+    refuse(
+        ffn, "layers without a feed-forward part of two products", "replace_with_linear", "no_op"
+    )
+    width = int(2 * ffn.number("ffn_mult", 1e-6, 1e6) * config.n_embd / 3)
+    width = ffn.changed(ffn_mult=-(-width // STEP) * STEP).width("ffn_mult")
+    if attention.get("no_op", False):
+        return 0, 0, width
+    heads = config.n_heads[0]
+    return heads, heads // attention.integer("n_heads_in_group", 1, heads), width
+
+
+DECI = Architecture(
+    "deci",
+    rope_style="norm",
+    read_gguf=read_gguf,
+    hugging_face=HuggingFace(("deci", "nemotron-nas"), read_json),
+)
