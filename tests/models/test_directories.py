@@ -10,6 +10,11 @@ import pytest
 
 pytest.importorskip("safetensors")
 
+from aleator.core.errors import FileFormatError, UnsupportedModel
+from aleator.models.architectures import baichuan
+from aleator.models.files.fields import Fields
+from aleator.models.files.tensor_types import StoredTensor
+from aleator.models.index import read_json
 from tests.models.check_directory import Tensors, check_directory
 
 EXPERTS = {"num_experts_per_tok": 3, "moe_intermediate_size": 24}
@@ -20,7 +25,11 @@ WIDE = {"n_ff": 256}
 
 
 def block(kv_heads: int, width: float) -> dict[str, Any]:
-    heads = {"n_heads_in_group": 4 // kv_heads if kv_heads else None, "no_op": not kv_heads}
+    heads = {
+        "n_heads_in_group": 4 // kv_heads if kv_heads else None,
+        "no_op": not kv_heads,
+        "replace_with_linear": False,
+    }
     return {"attention": heads, "ffn": {"ffn_mult": width, "no_op": False}}
 
 
@@ -119,6 +128,67 @@ def of_plamo3(found: Tensors) -> Tensors:
 
 OTHERS = {"jais": of_jais, "plamo": of_plamo, "plamo3": of_plamo3}
 """What the numbers in directories are where they are not those of GGUF files."""
+
+
+USUAL = {
+    "vocab_size": 64, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "rms_norm_eps": 1e-5,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512,
+}  # fmt: skip
+FFN = {"ffn_mult": 6.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "message"),
+    [
+        ("deci", {}, "block_configs must have an entry for each of 2 layers"),
+        ("deci", {"block_configs": [{"attention": {"n_heads_in_group": 3}, "ffn": FFN}] * 2},
+         "4 heads do not divide into groups of 3"),
+        ("deci", {"block_configs": [{"attention": {"no_op": True}, "ffn": {"no_op": True}}] * 2}, "no_op"),
+        ("deci", {"block_configs": [{"attention": {"replace_with_linear": True}, "ffn": FFN}] * 2}, "51B"),
+        ("deci", {"block_configs": [{"attention": {"window_length": 8}, "ffn": FFN}] * 2}, "window_length"),
+        ("deci", {"block_configs": None, "num_key_value_heads_per_layer": [3, 1]}, "multiple of 3"),
+        ("qwen", {"rotary_pct": 0.5}, "rotary_pct"),
+        ("codeshell", {"group_query_attention": False}, "group_query_attention"),
+        ("refact", {"multi_query": False}, "multi_query"),
+        ("jais", {"alibi_scaling": {"type": "linear", "factor": 2.0}}, "factor"),
+        ("jais", {"mup_scale_qk_dot_by_d": False}, "not divided by the size of a head"),
+        ("jais", {"position_embedding_type": "learned"}, "position_embedding_type"),
+        ("openelm", {"num_kv_heads": [2]}, "num_kv_heads has 1 entries for 2 layers"),
+        ("openelm", {"num_kv_heads": [3, 2]}, "4 heads are not a multiple of 3"),
+        ("openelm", {"ffn_with_glu": False}, "ffn_with_glu"),
+        ("plamo", {"n_shared_head": 0}, "n_shared_head is 0; it must be between 1 and"),
+        ("spark2_5", {"headwise_attn_output_gate": False}, "headwise_attn_output_gate"),
+        ("deepseek2-ocr", {"architectures": ["DeepseekVLV2ForCausalLM"]}, "is not supported"),
+        ("deepseek2-ocr", {"language_config": {"use_mla": True}}, "compressed keys"),
+        ("deepseek2-ocr", {"language_config": {"topk_method": "noaux_tc"}}, "topk_method"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(name: str, fields: dict[str, Any], message: str) -> None:
+    given = {key: value for key, value in DIRECTORIES[name].items() if key != "sizes"}
+    with pytest.raises((FileFormatError, UnsupportedModel), match=message):
+        read_json(Fields("config.json", USUAL | given | fields))
+
+
+def test_factors_of_jais_within_its_own_length() -> None:
+    given = {key: value for key, value in DIRECTORIES["jais"].items() if not key.startswith("mup_")}
+    older = {"embeddings_scale": 14.6, "width_scale": 0.111, "scale_qk_dot_by_d": True}
+    scaling = {"alibi_scaling": {"type": "linear", "train_seq_len": 64}}
+    _, config = read_json(Fields("config.json", USUAL | given | older | scaling))
+    assert (config.embedding_scale, config.logit_scale, config.context_length) == (14.6, 0.111, 64)
+
+
+def test_kv_heads_of_decilm() -> None:
+    given = {"model_type": "deci", "num_key_value_heads_per_layer": [4, 1]}
+    assert read_json(Fields("config.json", USUAL | given))[1].n_kv_heads == (4, 1)
+
+
+def test_the_output_matrix_of_baichuan_2() -> None:
+    """Its rows have length 1, as in its own code; those of others are not changed."""
+    for rows, long in ((125696, True), (96, False)):
+        stored = StoredTensor.of(np.full((rows, 4), 3.0, np.float32))
+        made = baichuan.as_gguf("output.weight", stored).floats()
+        assert (made == (0.5 if long else 3.0)).all()
+        assert (baichuan.as_gguf("token_embd.weight", stored).floats() == 3.0).all()
 
 
 @pytest.mark.parametrize("name", DIRECTORIES)

@@ -12,6 +12,7 @@ from aleator.models.config import (
     ModelConfig,
     check_groups,
     refuse,
+    refuse_others,
     unsupported,
 )
 from aleator.models.files.fields import MAX_WIDTH
@@ -51,7 +52,6 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         return replace(config, n_kv_heads=kv_heads)
     found = [_layer(Fields(fields.path, dict(block)), config) for block in blocks]
     n_heads, kv_heads, widths = zip(*found, strict=True)
-    check_groups(fields, key, n_heads, kv_heads)
     return replace(config, n_heads=n_heads, n_kv_heads=kv_heads, n_ff=widths)
 
 
@@ -61,6 +61,7 @@ def _layer(block: Fields, config: ModelConfig) -> tuple[int, int, int]:
         Fields(block.path, block.require(part, dict)) for part in ("attention", "ffn")
     )
     refuse(attention, "a product instead of attention (Nemotron 51B)", "replace_with_linear")
+    refuse_others(attention, {"window_length": None, "num_sink_tokens": None, "sparsify": None})
     refuse(
         ffn, "layers without a feed-forward part of two products", "replace_with_linear", "no_op"
     )
@@ -68,8 +69,11 @@ def _layer(block: Fields, config: ModelConfig) -> tuple[int, int, int]:
     width = ffn.changed(ffn_mult=-(-width // STEP) * STEP).width("ffn_mult")
     if attention.get("no_op", False):
         return 0, 0, width
-    heads = config.n_heads[0]
-    return heads, heads // attention.integer("n_heads_in_group", 1, heads), width
+    heads, key = config.n_heads[0], "n_heads_in_group"
+    group = attention.integer(key, 1, heads)
+    if heads % group:
+        raise attention.error(key, f"{heads} heads do not divide into groups of {group}")
+    return heads, heads // group, width
 
 
 DECI = Architecture(

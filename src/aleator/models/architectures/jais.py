@@ -21,13 +21,23 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json; newer files name factors otherwise (mup_)."""
+    """The dimensions in config.json; newer files name factors otherwise (mup_).
+
+    Slopes that are smaller in texts beyond ``train_seq_len`` are left out, as in llama.cpp.
+    """
     refuse_others(fields, {"activation_function": "swiglu", "position_embedding_type": "alibi"})
     newer = {key.removeprefix("mup_"): value for key, value in fields.values.items()}
     own = Fields(fields.path, newer)
     if not own.get("scale_qk_dot_by_d", False):
         raise unsupported(fields.path, "scores that are not divided by the size of a head")
-    config = gpt_files.read_json(fields.changed(activation_function="silu"), architecture)
+    scaling = Fields(fields.path, fields.get("alibi_scaling", kind=dict) or {})
+    refuse_others(scaling, {"factor": 1.0})
+    longest = fields.length("n_positions", 1024)
+    sizes = fields.changed(
+        activation_function="silu",
+        n_positions=min(longest, scaling.length("train_seq_len", longest)),
+    )
+    config = gpt_files.read_json(sizes, architecture)
     return replace(
         config,
         alibi=ALIBI,

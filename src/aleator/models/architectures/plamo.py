@@ -17,7 +17,7 @@ from aleator.models.json_config import full_attention
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json, whose number of KV heads is not the one that is used."""
     heads = fields.width("num_attention_heads")
-    shared = fields.integer("n_shared_head", 1, heads, 8)
+    shared = fields.width("n_shared_head", 8)
     sizes = fields.over({"max_position_embeddings": 4096})
     return full_attention(sizes.changed(num_key_value_heads=-(-heads // shared)), architecture)
 

@@ -40,7 +40,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json."""
+    """The dimensions in config.json; YaRN is in windows too, as in llama.cpp."""
     growth = fields.number("rope_scaling_factor", 1.0, 1e6, 1.0)
     if growth != 1:
         scaling = {

@@ -30,7 +30,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json, without the width and the activation of feed-forward parts."""
     refuse_others(fields, {"multi_query": True})
-    width = 2 * 4 * fields.width("n_embd") // 3
+    width = 2 * 4 * fields.width("n_embd", 768) // 3
     sizes = fields.changed(n_inner=-(-width // STEP) * STEP, activation_function="silu")
     config = gpt_files.read_json(sizes, architecture, num_key_value_heads=1)
     return replace(config, alibi=ALIBI)
