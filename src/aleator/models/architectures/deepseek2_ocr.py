@@ -28,7 +28,9 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 def is_ocr(fields: Fields) -> bool:
     """Whether a config.json is of DeepSeek-OCR."""
     named = fields.get("architectures", kind=list) or []
-    return fields.get("model_type") in TYPES or any("OCR" in str(each) for each in named)
+    return fields.get("model_type") in TYPES or any(
+        str(each).startswith("DeepseekOCR") for each in named
+    )
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
