@@ -68,7 +68,9 @@ def check_directory(
 
 def check_adapter(path: Path, tensors: Tensors, plain: Any) -> None:
     """With an adapter of all its layers' matrices a directory, and its file, are the sum of both."""
-    files, added, sums = open_weights(path).architecture.hugging_face, {}, dict(tensors)
+    files = open_weights(path).architecture.hugging_face
+    added: Tensors = {}
+    sums = dict(tensors)
     assert files is not None
     for i, (name, values) in enumerate(tensors.items()):
         stem, _, kind = name.rpartition(".")

@@ -141,6 +141,7 @@ FFN = {"ffn_mult": 6.0}
     ("name", "fields", "message"),
     [
         ("deci", {}, "block_configs must have an entry for each of 2 layers"),
+        ("deci", {"block_configs": [1, 2]}, "block_configs must be a dict, not 1"),
         ("deci", {"block_configs": [{"attention": {"n_heads_in_group": 3}, "ffn": FFN}] * 2},
          "4 heads do not divide into groups of 3"),
         ("deci", {"block_configs": [{"attention": {"no_op": True}, "ffn": {"no_op": True}}] * 2}, "no_op"),

@@ -20,7 +20,7 @@ from aleator.models.json_config import full_attention
 
 STEP = 256
 """Widths of feed-forward parts are rounded up to multiples of it."""
-KV_HEADS = "num_key_value_heads_per_layer"
+BLOCKS, KV_HEADS = "block_configs", "num_key_value_heads_per_layer"
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
@@ -36,21 +36,22 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json: each layer's ``block_configs``, or KV heads alone (DeciLM)."""
-    blocks, heads = fields.get("block_configs", kind=list), fields.get(KV_HEADS, kind=list)
-    if blocks is None and heads is None:
+    key = BLOCKS if fields.get(BLOCKS) is not None else KV_HEADS
+    listed = fields.get(key, kind=list)
+    if listed is None:
         return full_attention(fields, architecture)
-    key = KV_HEADS if blocks is None else "block_configs"
-    n = fields.layers("num_hidden_layers")
-    if len(blocks or heads or []) != n:
-        raise fields.error(key, f"{key} must have an entry for each of {n} layers")
-    usual = {"num_key_value_heads": fields.get("num_attention_heads"), "intermediate_size": STEP}
-    config = full_attention(fields.changed(**usual) if blocks else fields, architecture)
-    if blocks is None:
-        each = [Fields(fields.path, {KV_HEADS: kv}) for kv in heads or []]
-        kv_heads = tuple(of.integer(KV_HEADS, 1, MAX_WIDTH) for of in each)
+    if key == BLOCKS:  # each says what the whole does not
+        heads = fields.width("num_attention_heads")
+        fields = fields.changed(num_key_value_heads=heads, intermediate_size=STEP)
+    config = full_attention(fields, architecture)
+    each = [Fields(fields.path, {key: value}) for value in listed]
+    if len(each) != config.n_layers:
+        raise fields.error(key, f"{key} must have an entry for each of {config.n_layers} layers")
+    if key == KV_HEADS:
+        kv_heads = tuple(of.integer(key, 1, MAX_WIDTH) for of in each)
         check_groups(fields, key, config.n_heads, kv_heads)
         return replace(config, n_kv_heads=kv_heads)
-    found = [_layer(Fields(fields.path, dict(block)), config) for block in blocks]
+    found = [_layer(Fields(fields.path, of.require(key, dict)), config) for of in each]
     n_heads, kv_heads, widths = zip(*found, strict=True)
     return replace(config, n_heads=n_heads, n_kv_heads=kv_heads, n_ff=widths)
 
