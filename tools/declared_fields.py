@@ -6,6 +6,7 @@ from typing import Any
 
 SMALL: dict[str, Any] = {
     "block_count": 4, "num_hidden_layers": 4, "n_layer": 4, "n_layers": 4, "num_layers": 4,
+    "num_transformer_layers": 4, "model_dim": 64, "num_query_groups": 2,
     "embedding_length": 64, "hidden_size": 64, "n_embd": 64, "d_model": 64,
     "head_count": 4, "num_attention_heads": 4, "n_head": 4, "n_heads": 4,
     "head_count_kv": 2, "num_key_value_heads": 2,
@@ -37,6 +38,15 @@ GIVEN: dict[str, dict[str, dict[str, Any]]] = {
         "nemotron_h": {"layer_types": ["mamba", "attention", "mlp"]},
         "kimi_linear": {"layer_types": [*["linear_attention"] * 3, "full_attention"]},
         "bailing_moe": {"architectures": ["BailingMoeV2ForCausalLM"]},
+        "nemotron-nas": {"block_configs": [
+            {"attention": {"n_heads_in_group": n, "no_op": n is None}, "ffn": {"ffn_mult": 6.0}}
+            for n in (1, None, 2, 4)
+        ]},
+        "jais": {"scale_qk_dot_by_d": True},
+        "openelm": {
+            "num_query_heads": [4, 4, 2, 2], "num_kv_heads": [2, 2, 1, 1], "ffn_multipliers": [0.5, 1, 1.55, 4],
+        },
+        "deepseek_vl_v2": {"architectures": ["DeepseekOCRForCausalLM"], "language_config": {}},
     },
 }  # fmt: skip
 """Further fields that a small model must have, by architecture or model type."""
@@ -180,6 +190,14 @@ TOGETHER: dict[str, tuple[dict[str, Any], ...]] = {
         {"block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": None}, {"block_ff_dim": 80},
         {"attn_config": {"softmax_scale": 0.25, "clip_qkv": 6.0}}, {"attn_config": {"qk_ln": True}},
         {"attn_config": {"alibi": False}}, {"position_embedding_type": "rope"}, {"pad_token_id": 0},
+        {"num_key_value_heads_per_layer": [4, 2, 1, 2]}, {"num_key_value_heads_per_layer": [3] * 4},
+        {"alibi_scaling": {"train_seq_len": 4}}, {"alibi_scaling": {"factor": 2.0}},
+        {"attn_config": {"kv_n_heads": 2, "clip_qkv": 6.0, "rope_theta": 5e5}},
+        {"ffn_config": {"ffn_hidden_size": 24, "moe_num_experts": 8, "moe_top_k": 2}},
+        {"ffn_config": {"moe_normalize_expert_weights": None}},
+        {"ffn_config": {"moe_normalize_expert_weights": 2}}, {"ffn_config": {"ffn_act_fn": {"name": "gelu"}}},
+        {"rope_scaling_factor": 4.0, "initial_context_length": 128}, {"max_position_embeddings": None},
+        {"mlp_layer_types": ["dense", *["sparse"] * 3]},
         {"max_position_embeddings": 2}, {"global_attn_every_n_layers": 2, "local_attention": 8},
         {"n_embd": 48, "n_layer": 3, "n_head": 4, "n_inner": 80}, {"n_embd": 48, "n_layer": 3, "n_head": 4,
          "prenorm": True}, {"n_embd": 48, "n_layer": 3, "n_head": 4, "moe_every_n_layers": 2},

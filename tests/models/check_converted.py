@@ -23,7 +23,7 @@ NO_VOCABULARY = [field("tokenizer.ggml.model", "no_vocab")]
 SUMS_IN_ANOTHER_ORDER = (
     "llama", "smollm3", "granite", "granitemoe", "granitehybrid", "mistral3", "qwen35", "qwen35moe",
     "falcon-h1", "minicpm3", "arcee", "internlm2", "xverse", "minicpm", "deepseek", "bailingmoe",
-    "plm", "olmo", "granite_swa",
+    "plm", "olmo", "granite_swa", "baichuan", "deci",
 )  # fmt: skip
 """Architectures of which llama.cpp wants rows in another order, or a factor within them."""
 

@@ -73,6 +73,19 @@ test_cohere2 = like_transformers(
 test_command_r = like_transformers(
     "CohereConfig", {}, {"use_qk_norm": True, "logit_scale": 0.5, "attention_bias": True}
 )
+test_dbrx = like_transformers(
+    "DbrxConfig",
+    {"ffn_config": {"ffn_hidden_size": 24, "moe_num_experts": 6, "moe_top_k": 2}},
+    {
+        "ffn_config": {
+            "ffn_hidden_size": 32, "moe_num_experts": 4, "moe_top_k": 3, "moe_normalize_expert_weights": None,
+        }
+    },
+    sizes={
+        "vocab_size": 96, "d_model": 32, "n_heads": 4, "n_layers": 2, "max_seq_len": 64,
+        "attn_config": {"kv_n_heads": 2, "clip_qkv": 1.5, "rope_theta": 1e4}, "tie_word_embeddings": False,
+    }
+)
 test_dots1 = like_transformers(
     "Dots1Config", {}, {"norm_topk_prob": True, "routed_scaling_factor": 2.5},
     sizes=SMALL | {

@@ -61,23 +61,6 @@ REUSED = [
 TEXTS = [
     "falcon-h1", "gpt-oss", "jamba", "kimi-linear", "lfm2", "mamba2", "nemotron_h", "nemotron_h_moe",
 ]  # fmt: skip
-EXPERTS = {"num_experts_per_tok": 3, "moe_intermediate_size": 24}
-DIRECTORIES: dict[str, dict[str, Any]] = {
-    "maincoder": {"model_type": "maincoder"},
-    "pangu-embedded": {"model_type": "PanguEmbedded"},
-    "plm": {
-        "model_type": "plm", "hidden_act": "relu2", "kv_lora_rank": 32, "q_lora_rank": None,
-        "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16,
-    },
-    "deepseek": EXPERTS | {
-        "model_type": "deepseek", "n_routed_experts": 6, "n_shared_experts": 2, "first_k_dense_replace": 1,
-        "scoring_func": "softmax", "norm_topk_prob": False,
-    },
-    "bailingmoe": EXPERTS | {
-        "model_type": "bailing_moe", "num_experts": 6, "num_shared_experts": 2, "norm_topk_prob": True,
-    },
-}  # fmt: skip
-"""Fields of config.json, of architectures that transformers lacks."""
 
 
 # Of gpt-oss-mxfp4 see test_gpt_oss.py.
@@ -242,11 +225,3 @@ def test_a_shift_is_refused(name: str, tmp_path: Path) -> None:
         context.cache.seq_add(0, 4, -1, 2)
     with pytest.raises(ParameterError, match="raw"):
         Context(decoder, n_ctx=64, k_storage="raw", **F32)
-
-
-@pytest.mark.parametrize("name", DIRECTORIES)
-def test_a_directory_gives_the_files_logits(name: str, tmp_path: Path) -> None:
-    pytest.importorskip("safetensors")
-    from tests.models.check_directory import check_directory
-
-    check_directory(name, tmp_path, **DIRECTORIES[name])

@@ -315,5 +315,9 @@ def test_ranks_whose_tokens_are_made_in_too_many_ways(tmp_path: Path) -> None:
 
 
 def test_a_directory_without_any(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.jsonl").write_text("[]")
+    with pytest.raises(UnsupportedModel, match=r"tokenizer\.jsonl: PLaMo's later tokenizer"):
+        Vocabulary.from_directory(tmp_path)
+    (tmp_path / "tokenizer.jsonl").unlink()
     with pytest.raises(AleatorError, match=r"no tokenizer\.json, tokenizer\.model or vocab\.txt"):
         Vocabulary.from_directory(tmp_path)

@@ -78,6 +78,28 @@ def test_ids_of_a_directory_are_tiktokens(
     assert Tokenizer(vocab).encode("a[EOS]", parse_special=True)[1:] == [len(ranks)]
 
 
+def test_ids_of_the_first_qwen_are_its_later_ones(
+    golden: dict[str, npt.NDArray[np.uint16]], gpt2: bytes, tmp_path: Path
+) -> None:
+    """Special tokens, which its file lacks, follow the others."""
+    path = tmp_path / "vocab.gguf"
+    path.write_bytes(named(gpt2, "qwen2"))
+    ranks = ranked(Vocabulary.from_gguf(path))
+    lines = [base64.b64encode(token) + b" %d\n" % rank for token, rank in ranks.items()]
+    (tmp_path / "qwen.tiktoken").write_bytes(b"".join(lines))
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "QWenTokenizer"}')
+    vocab, n = Vocabulary.from_directory(tmp_path), len(ranks)
+    assert (vocab.pre, vocab.eos, len(vocab)) == ("qwen2", n, n + 208)
+    assert vocab.eog == {n, n + 2}
+    file, left_out = converted(tmp_path, len(vocab), "qwen")
+    assert left_out == []
+    for made in (vocab, Vocabulary.from_gguf(file)):
+        ids = [[*Tokenizer(made).encode(text), 65535] for text in strings(60, 5)]
+        assert [i for part in ids for i in part] == golden["qwen2"].tolist()
+        ended = Tokenizer(made).encode("a<|im_end|><|extra_204|>", parse_special=True)
+        assert ended[1:] == [n + 2, n + 207]
+
+
 def test_names_that_need_a_rule_have_one() -> None:
     assert set(PRE_TOKENIZERS) >= ADDS_BOS
     assert set(PRE_TOKENIZERS) >= WHOLE_WORDS

@@ -227,6 +227,8 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, Part]:
             raise FileFormatError(path, _TWICE, field=key)
         found.setdefault(gguf, {})[side] = tensor
         if side == "lora_a":
+            if files.move_columns is not None:
+                found[gguf][side] = files.move_columns(gguf, tensor, config)
             continue
         convert, other = files.convert_fields, files.convert(gguf, tensor).data is not tensor.data
         if other or (convert is not None and side == "magnitude"):
@@ -325,6 +327,7 @@ def _with_gates(path: Path, parts: Mapping[str, Part], weights: Weights) -> dict
     for gate in weights.gates:
         query = gate.replace("attn_gate", "attn_q")
         n_out, n_in = weights.stored(query).shape
+        _divide_fused(path, made, query, weights)
         pair = {name: made.pop(name) for name in (query, gate) if name in made}
         if weights.architecture.head_gates and gate in pair:
             b = pair[gate].b.moved_rows(lambda rows: np.repeat(rows, weights.config.head_dim, 0))
@@ -339,6 +342,25 @@ def _with_gates(path: Path, parts: Mapping[str, Part], weights: Weights) -> dict
             heads = weights.config.n_heads[layer_of(gate)]
             made[query] = adapted.behind_each_query(pair.get(query), pair.get(gate), heads)
     return made
+
+
+def _divide_fused(path: Path, made: dict[str, Part], query: str, weights: Weights) -> None:
+    """Divide what is for queries, keys and values in one matrix."""
+    names = [query.replace("attn_q", name) for name in ("attn_qkv", "attn_q", "attn_k", "attn_v")]
+    whole = made.pop(names[0], None)
+    if whole is None:
+        return
+    rows = [weights.stored(name).shape[0] for name in names[1:]]
+    ends = np.cumsum([rows[0] // 2, *rows[1:]]).tolist()
+    n_in = weights.stored(query).shape[1]
+    check_shape(path, names[0], (whole.b.shape[0], whole.a.shape[1]), (ends[-1], n_in))
+    if whole.magnitude is not None:
+        raise UnsupportedModel(f"{path}: DoRA of {names[0]!r} is not applied: {_CONVERT}")
+    for name, first, last in zip(names[1:], (0, *ends), ends, strict=False):
+        if name in made:
+            raise FileFormatError(path, _TWICE, field=name)
+        b = whole.b.moved_rows(lambda each, part=slice(first, last): each[part])  # type: ignore[misc]
+        made[name] = replace(whole, b=b)
 
 
 def _low_ranks(

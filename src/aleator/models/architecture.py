@@ -124,7 +124,9 @@ class HuggingFace:
     convert_fields: Callable[[str, StoredTensor, Fields, ModelConfig], StoredTensor] | None = None
     # Puts rows of a matrix, or of a vector beside it, in the order of GGUF files
     move_rows: Callable[[str, StoredTensor, ModelConfig], StoredTensor] | None = None
-    # The same, if it depends on the shapes of other tensors as the file has them, by GGUF's names
+    # Puts columns of a matrix in the order of GGUF files
+    move_columns: Callable[[str, StoredTensor, ModelConfig], StoredTensor] | None = None
+    # The same as ``convert``, if it depends on other tensors' shapes in the file, by GGUF's names
     convert_beside: (
         Callable[[str, StoredTensor, ModelConfig, Mapping[str, tuple[int, ...]]], StoredTensor]
         | None

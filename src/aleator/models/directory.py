@@ -166,6 +166,8 @@ class Directory:
         made = files.convert(name, tensor)
         if files.move_rows is not None:
             made = files.move_rows(name, made, config)
+        if files.move_columns is not None:
+            made = files.move_columns(name, made, config)
         if files.convert_fields is not None:
             made = files.convert_fields(name, made, self.fields, config)
         if files.convert_beside is not None:

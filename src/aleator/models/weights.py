@@ -329,7 +329,10 @@ def separated(
             q = config.n_heads[layer] * dim * (2 if gates else 1)
             kv = config.n_kv_heads[layer]
             rows = {"attn_q": q, "attn_k": kv * dim, "attn_v": kv * dim_v}
-            _separate(made, at + "attn_qkv", {at + name: n for name, n in rows.items()})
+            rows_of = {at + name: n for name, n in rows.items()}
+            _separate(made, at + "attn_qkv", rows_of)
+            del rows_of[at + "attn_q"]
+            _separate(made, at + "attn_kv", rows_of)  # of directories
             if architecture.attention_gate:
                 wide = dim if architecture.head_gates else 1
                 _join_gate(made, at, config.n_heads[layer], wide)

@@ -2,12 +2,12 @@
 
 tokenizer.model (or spiece.model) is a model of SentencePiece, and so is sentencepiece.bpe.model of XLM-RoBERTa
 and CamemBERT, whose ids are others; vocab.txt lists the tokens of a WordPiece vocabulary; tiktoken.model has
-the ranks of Moonshot's models.
+the ranks of Moonshot's models, qwen.tiktoken those of the first Qwen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,18 @@ _FIRST = {
 }
 """The beginning of a tokenizer's class, and a model's type -> the first tokens, where the file has <unk>, <s>
 and </s>, and their scores."""
-_MOONSHOT = "TikTokenTokenizer"
-_FILES = "tokenizer.model", "spiece.model", _SHIFTED, "vocab.txt", "tiktoken.model"
+_OF_QWEN = (
+    "<|endoftext|>", "<|im_start|>", "<|im_end|>", *(f"<|extra_{i}|>" for i in range(205)),
+)  # fmt: skip
+_RANKED: Mapping[str, tuple[str, Sequence[str]]] = {
+    "TikTokenTokenizer": ("kimi-k2", ()),
+    "QWenTokenizer": ("qwen2", _OF_QWEN),
+}
+"""The class of a tokenizer with ranks -> how texts are cut, and the special tokens behind those of the file, of
+which the first ends a text."""
+_FILES = (
+    "tokenizer.model", "spiece.model", _SHIFTED, "vocab.txt", "tiktoken.model", "qwen.tiktoken",
+)  # fmt: skip
 
 
 def metadata(directory: Path) -> tuple[dict[str, Any], list[int]] | None:
@@ -57,8 +67,8 @@ def metadata(directory: Path) -> tuple[dict[str, Any], list[int]] | None:
         config = config.over(_BERT)
         config = config.changed(bos_token=config.values["cls_token"])
         made, named = _words(path, config), dict[str, int]()
-    elif path.name == _FILES[-1]:
-        made, named = _ranks(path, config), {}
+    elif path.name in _FILES[-2:]:
+        made, named = _ranks(path, config)
     else:
         made, named = sentencepiece.read(path)
         if path.name == _SHIFTED:
@@ -159,24 +169,30 @@ def _words(path: Path, config: Fields) -> dict[str, Any]:
     }
 
 
-def _ranks(path: Path, config: Fields) -> dict[str, Any]:
-    """The fields of ranks of tiktoken; how texts are cut is what the tokenizer's class does."""
+def _ranks(path: Path, config: Fields) -> tuple[dict[str, Any], dict[str, int]]:
+    """The fields of ranks of tiktoken, and the token that ends a text.
+
+    How texts are cut is what the tokenizer's class does.  That Qwen's composes letters and accents (NFC) is
+    left out, as in llama.cpp.
+    """
     kind = config.get("tokenizer_class", "")
-    if kind != _MOONSHOT:
+    if kind not in _RANKED:
         raise UnsupportedModel(
-            f"{path}: how texts are cut is known of {_MOONSHOT} alone, and tokenizer_config.json has "
+            f"{path}: how texts are cut is known of {' and '.join(_RANKED)}, and tokenizer_config.json has "
             f"tokenizer_class={kind!r:.60}: take a GGUF file of the model, or one with tokenizer.json"
         )
+    pre, special = _RANKED[kind]
     tokens, merges = ranks.read(path)
     texts = ["".join([BYTE_CHARACTERS[byte] for byte in token]) for token in tokens]
     of = dict(zip(tokens, texts, strict=True))
-    return {
+    made = {
         f"{GGML}model": "gpt2",
-        f"{GGML}pre": "kimi-k2",
-        f"{GGML}tokens": texts,
-        f"{GGML}token_type": [_NORMAL] * len(texts),
+        f"{GGML}pre": pre,
+        f"{GGML}tokens": [*texts, *special],
+        f"{GGML}token_type": [_NORMAL] * len(texts) + [_CONTROL] * len(special),
         f"{GGML}merges": [f"{of[left]} {of[right]}" for left, right in merges],
     }
+    return made, dict.fromkeys(("bos", "eos"), len(texts)) if special else {}
 
 
 def _add(made: dict[str, Any], directory: Path, config: Fields) -> None:

@@ -135,8 +135,8 @@ class Vocabulary:
     def from_directory(cls, directory: str | os.PathLike[str]) -> Vocabulary:
         """Read the vocabulary of a Hugging Face directory.
 
-        It has a tokenizer.json, or a tokenizer.model of SentencePiece, a vocab.txt of WordPiece, or Moonshot's
-        tiktoken.model.
+        It has a tokenizer.json, or a tokenizer.model of SentencePiece, a vocab.txt of WordPiece, Moonshot's
+        tiktoken.model, or Qwen's qwen.tiktoken.
 
         Raises:
             FileFormatError: a file is missing or unsound; names file and field.

@@ -6,9 +6,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from aleator.models import gguf_config, latent
+from aleator.models import gguf_config, json_config, latent
 from aleator.models.architecture import Architecture, shared_mlp
-from aleator.models.config import ExpertsConfig, GGUFFile, ModelConfig, QueryGrowth, present
+from aleator.models.config import (
+    ExpertsConfig,
+    GGUFFile,
+    ModelConfig,
+    QueryGrowth,
+    present,
+    refuse_others,
+)
 from aleator.models.conversion.gguf_form import routing
 from aleator.models.experts import MAX_EXPERTS, after_dense
 from aleator.models.files.fields import Fields, Value
@@ -50,6 +57,25 @@ def _stretched(config: ModelConfig, fields: Fields) -> ModelConfig:
         rope=replace(rope, attn_factor=attn_factor),
         attention_scale=(config.attention_scale or 1.0) * grown * grown,
     )
+
+
+DEFAULTS = {
+    "n_group": 1,
+    "topk_group": 1,
+    "first_k_dense_replace": 0,
+    "routed_scaling_factor": 1.0,
+    "n_shared_experts": 0,
+}
+"""Of config.json."""
+FIXED = {"scoring_func": "softmax", "norm_topk_prob": False, "moe_layer_freq": 1}
+"""Fields with a single value that is computed."""
+
+
+def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
+    """The dimensions in config.json of a model whose keys are not compressed."""
+    refuse_others(fields, FIXED)
+    config = json_config.full_attention(fields, architecture, experts=True)
+    return replace(config, experts=routed(fields.over(DEFAULTS), config.n_layers, newer=False))
 
 
 def routed(

@@ -193,8 +193,9 @@ class ConvertedDirectory(GGUFFile):
         at, _, stem = name.rpartition(".ffn_gate_up_exps.")
         if at:
             return {f"{at}.ffn_{part}_exps.{stem}": each for part, each in _halves(whole)}
-        compressed = said.latent is not None and said.latent.compressed
-        apart = [".ffn_gate_up_shexp.", ".attn_kv_b."] if compressed else [".ffn_gate_up_shexp."]
+        apart = [".ffn_gate_up_shexp.", ".attn_kv."]
+        if said.latent is not None and said.latent.compressed:
+            apart.append(".attn_kv_b.")
         if name.endswith(".ssm_in.weight") and config.delta is not None:
             apart.append(".ssm_in.")
         if config.rope.style != said.rope.style:  # queries and keys get another order

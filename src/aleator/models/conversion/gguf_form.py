@@ -20,28 +20,29 @@ from aleator.models.files.fields import Fields, Value
 from aleator.models.gguf_config import POOLINGS
 
 DIVISORS = (
-    "arcee", "exaone", "exaone4", "falcon-h1", "gemma4", "granite", "granite_swa", "granitehybrid",
+    "arcee", "deci", "exaone", "exaone4", "falcon-h1", "gemma4", "granite", "granite_swa", "granitehybrid",
     "granitemoe", "llama", "llama-embed", "llama4", "mistral3", "pangu-embedded",
 )  # fmt: skip
 """The architectures whose rotary frequencies llama.cpp divides by the numbers of a tensor (rope_freqs)."""
 _UNTIED = (
-    "bailingmoe", "bailingmoe2", "dots1", "exaone-moe", "gpt-oss", "gptneox", "internlm2", "kimi-linear",
-    "mellum", "minimax-m2", "nemotron", "olmo2", "olmoe", "orion", "phi2", "qwen2moe", "stablelm", "xverse",
+    "baichuan", "bailingmoe", "bailingmoe2", "codeshell", "dbrx", "dots1", "exaone-moe", "gpt-oss", "gptneox",
+    "internlm2", "jais", "kimi-linear", "mellum", "minimax-m2", "nemotron", "olmo2", "olmoe", "orion", "phi2",
+    "plamo", "qwen", "qwen2moe", "stablelm", "xverse",
 )  # fmt: skip
 """The architectures of which llama.cpp wants an output matrix, even where it is the embedding."""
-_TIED = ("cohere2", "command-r", "gemma", "gemma2", "plm")
+_TIED = ("cohere2", "command-r", "gemma", "gemma2", "openelm", "plm")
 """Those of which it reads none beside the embedding."""
 _AS_WIDE = (
-    "bailingmoe2", "chatglm", "cohere2", "command-r", "deepseek", "exaone4", "falcon", "gptneox", "internlm2",
-    "jamba", "lfm2", "lfm2moe", "nemotron", "olmo", "olmo2", "olmoe", "orion", "phi2", "phi3", "qwen2",
-    "qwen2moe", "qwen2vl", "stablelm", "starcoder", "starcoder2", "xverse",
+    "baichuan", "bailingmoe2", "chatglm", "cohere2", "command-r", "deepseek", "deepseek2-ocr", "exaone4",
+    "falcon", "gptneox", "internlm2", "jamba", "lfm2", "lfm2moe", "nemotron", "olmo", "olmo2", "olmoe", "orion",
+    "phi2", "phi3", "qwen", "qwen2", "qwen2moe", "qwen2vl", "stablelm", "starcoder", "starcoder2", "xverse",
 )  # fmt: skip
 """Those whose heads must together be as wide as the hidden state."""
 _BIASED_OUTPUT = (
-    "bert", "bloom", "ernie4_5", "ernie4_5-moe", "falcon-h1", "gpt-oss", "gpt2", "gptneox", "granite",
-    "granite_swa", "granitehybrid", "granitemoe", "jais2", "jina-bert-v2", "jina-bert-v3", "llama", "minicpm",
-    "mistral3", "modern-bert", "mpt", "nemotron", "nemotron_h", "nemotron_h_moe", "nomic-bert",
-    "pangu-embedded", "phi2", "starcoder", "starcoder2",
+    "bert", "bloom", "codeshell", "deci", "ernie4_5", "ernie4_5-moe", "falcon-h1", "gpt-oss", "gpt2", "gptneox",
+    "granite", "granite_swa", "granitehybrid", "granitemoe", "jais", "jais2", "jina-bert-v2", "jina-bert-v3",
+    "llama", "minicpm", "mistral3", "modern-bert", "mpt", "nemotron", "nemotron_h", "nemotron_h_moe",
+    "nomic-bert", "pangu-embedded", "phi2", "refact", "starcoder", "starcoder2",
 )  # fmt: skip
 """Those that may have biases behind attention; all but Ernie's may have them in feed-forward parts."""
 _SCORES = {"softmax": 1, "sigmoid": 2, "chosen softmax": 3, "chosen sigmoid": 2}

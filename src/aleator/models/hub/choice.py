@@ -24,6 +24,7 @@ CONFIGURATION = (
     "sentencepiece.bpe.model",
     "vocab.txt",
     "tiktoken.model",
+    "qwen.tiktoken",
     "special_tokens_map.json",
     "added_tokens.json",
     "vocab.json",
