@@ -227,7 +227,7 @@ class Code:
 
     def _constant(self, value: Any) -> str:
         if isinstance(value, re.Pattern):
-            return f"py.pattern({as_json(value.pattern)}, {as_json(bool(value.flags & re.DOTALL))})"
+            return self.program.pattern(value)
         if isinstance(value, type) or callable(value):
             return self.program.name_of(value)
         return as_json(value)

@@ -43,6 +43,7 @@ from aleator.models.files.tensor_types import _OTHER_TYPES, TENSOR_TYPES
 from aleator.models.index import ARCHITECTURES
 from aleator.models.layers import parts, recurrent_parts
 from aleator.models.layers.layer_source import LayerSource
+from aleator.models.weights import _DIMENSIONS
 from aleator.samplers import base, dry, phase_table
 from aleator.samplers.index import FIRST, ORDERED, SAMPLERS
 from aleator.samplers.order import _LAST
@@ -237,6 +238,7 @@ def facts() -> dict[str, Any]:
         "TRUNCATION": _TRUNCATION,
         "ARCHITECTURES": architectures(),
         "TENSOR_TYPES": types,
+        "DIMENSIONS": _DIMENSIONS,
         "OTHER_TYPES": _OTHER_TYPES,
         "CACHE_TYPES": [
             {"name": t.native, "block": t.block, "size": t.block_bytes}
@@ -279,7 +281,6 @@ def facts() -> dict[str, Any]:
         "LOOPS": {
             "RANGES": loops.RANGES,
             "USUAL": loops.USUAL,
-            "SHORT": loops.SHORT,
             "STRETCH": loops.STRETCH,
         },
         "BANS": {k: v for k, v in vars(bans).items() if type(v) is int},

@@ -15,7 +15,6 @@ from types import FunctionType, UnionType
 from typing import Any
 
 from code_to_javascript import Code, as_json
-from patterns_to_javascript import written
 from to_javascript import Program
 
 from aleator.core import json_text
@@ -111,7 +110,7 @@ class ParserProgram(Program):
 
     def constant(self, value: Any) -> str:
         if isinstance(value, re.Pattern):
-            return self._pattern(value)
+            return self.pattern(value)
         if isinstance(value, type) or callable(value):
             return self.name_of(value)
         if dataclasses.is_dataclass(value):
@@ -124,15 +123,6 @@ class ParserProgram(Program):
             pairs = (f"[{as_json(k)}, {self.constant(v)}]" for k, v in value.items())
             return f"new Map([{', '.join(pairs)}])"
         return self.spelling(as_json(value))
-
-    def _pattern(self, pattern: re.Pattern[str]) -> str:
-        if pattern not in self._names:
-            name = self._names[pattern] = f"PATTERN_{len(self._names)}"
-            flags = "s" if pattern.flags & re.DOTALL else ""
-            self.code.append(
-                f"const {name} = new py.Pattern({as_json(written(pattern))}, {as_json(flags)})"
-            )
-        return self._names[pattern]
 
     def spelling(self, text: str) -> str:
         """A text with JavaScript's words for what is Python's."""

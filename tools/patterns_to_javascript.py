@@ -42,6 +42,8 @@ def _one(kind: Any, value: Any, names: dict[int, str]) -> str:
             return f"[^{_character(value)}]"
         case sre.ANY:
             return "."
+        case sre.AT if value is sre.AT_END_STRING:
+            return "$"
         case sre.IN:
             return f"[{''.join(_member(*each) for each in value)}]"
         case sre.BRANCH:

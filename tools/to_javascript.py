@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Iterable, Mapping
 from functools import partial
 from types import FunctionType
 from typing import Any, Generic, TypeVar
 
 from code_to_javascript import Code, as_json
+from patterns_to_javascript import written
 
 T = TypeVar("T")
 
@@ -72,6 +74,16 @@ class Program:
         if dataclasses.is_dataclass(value):
             return f"new {self.name_of(type(value))}({{}})"
         return as_json(value)
+
+    def pattern(self, pattern: re.Pattern[str]) -> str:
+        """The name of a regular expression, whose code is written if it is new."""
+        if pattern not in self._names:
+            name = self._names[pattern] = f"PATTERN_{len(self._names)}"
+            flags = "s" if pattern.flags & re.DOTALL else ""
+            self.code.append(
+                f"const {name} = new py.Pattern({as_json(written(pattern))}, {as_json(flags)})"
+            )
+        return self._names[pattern]
 
     def function(self, function: FunctionType) -> str:
         """The code of a function."""

@@ -2,7 +2,7 @@
 import { LOOPS, PARAMETERS, Temperature } from './facts.js'
 import { AleatorError, shown } from './native.js'
 
-const { RANGES, USUAL, SHORT, STRETCH } = LOOPS
+const { RANGES, USUAL, STRETCH } = LOOPS
 const NEUTRAL = Object.fromEntries(Temperature.parameters.map((name) => [name, PARAMETERS[name].neutral]))
 const wrong = (why) => new AleatorError('ParameterError', why)
 
@@ -80,46 +80,26 @@ export class LoopWatch {
   }
 }
 
-/** Says after each token whether the text ends with a cycle of tokens, repeated often enough; how it does: loops.py. */
+/** Says after each token whether the text ends with a cycle of tokens, repeated often enough. */
 export class LoopDetector {
   constructor([repeats, minTokens]) {
-    Object.assign(this, { repeats, minTokens, tokens: [], since: new Map(), text: '' })
+    Object.assign(this, { repeats, minTokens, tokens: [] })
+    this.runs = [] // for each period, how many of the last tokens equal those one period before
   }
   /** Take in a token; the length of the cycle that it completes often enough, 0 for none. */
   push(token) {
-    const { tokens, since } = this
-    tokens.push(token)
-    this.text += String.fromCharCode(token >> 16, token & 0xffff)
-    const last = tokens.length - 1
-    for (const period of since.keys()) if (tokens[last - period] !== token) since.delete(period)
-    for (let period = 1; period < SHORT && period <= last; period++) if (tokens[last - period] === token && !since.has(period)) since.set(period, last)
-    for (let block = SHORT / 2; tokens.length % block === 0 && tokens.length >= 3 * block; block *= 2) this.find(block)
+    const { tokens, runs } = this
+    const last = tokens.push(token) - 1
+    runs.push(0)
     let least = 0
-    for (const [period, first] of since) if (tokens.length - first >= this.needed(period) && (!least || period < least)) least = period
+    for (let period = last; period > 0; period--) {
+      if (tokens[last - period] !== token) runs[period] = 0
+      else if (++runs[period] >= this.needed(period)) least = period
+    }
     return least
   }
   /** How many tokens must equal those one period before to make a loop. */
   needed(period) {
     return (Math.max(this.repeats, Math.ceil(this.minTokens / period)) - 1) * period
-  }
-  /** Follow the periods 2 * block to 4 * block - 1 with which the last `block` tokens repeat. */
-  find(block) {
-    const { tokens, since } = this
-    const n = tokens.length
-    const first = Math.max(0, n - 5 * block + 1)
-    const text = this.text.slice(2 * first, 2 * (n - 2 * block)) // two units for each token
-    const end = this.text.slice(2 * (n - block))
-    for (let at = text.indexOf(end); at >= 0; at = text.indexOf(end, at + 1)) {
-      const period = n - block - first - (at >> 1)
-      if (at % 2 || since.has(period) || this.isMultiple(period)) continue
-      let start = n - block
-      while (start > period && tokens[start - 1] === tokens[start - 1 - period]) start--
-      since.set(period, start)
-    }
-  }
-  /** Whether a shorter cycle makes up the last `period` tokens, so that this period is redundant. */
-  isMultiple(period) {
-    const n = this.tokens.length
-    return [...this.since].some(([short, start]) => period % short === 0 && n - start + short >= period)
   }
 }

@@ -90,39 +90,6 @@ export function quoted(text) {
   return mark + Array.from(text, one).join('') + mark
 }
 
-/** A regular expression; what it finds is a Map of groups, by number and by name. */
-export class Pattern {
-  constructor(source, flags) {
-    this.anywhere = new RegExp(source, `u${flags}`)
-    this.here = new RegExp(source, `uy${flags}`)
-    this.whole = new RegExp(`^(?:${source})$`, `u${flags}`)
-    this.every = new RegExp(source, `ug${flags}`)
-  }
-  search(text) {
-    return found(this.anywhere.exec(text))
-  }
-  match(text, at = 0) {
-    this.here.lastIndex = at
-    return found(this.here.exec(text))
-  }
-  fullmatch(text) {
-    return found(this.whole.exec(text))
-  }
-  sub(f, text) {
-    return text.replace(this.every, (...parts) => f(parts))
-  }
-}
-class Match extends Map {
-  end() {
-    return this.last
-  }
-}
-function found(match) {
-  if (!match) return null
-  const groups = [...match.entries(), ...Object.entries(match.groups ?? {})]
-  return Object.assign(new Match(groups.map(([name, text]) => [name, text ?? null])), { last: match.index + match[0].length })
-}
-
 // Numbers.
 const MOST_DIGITS = 4300
 const plain = (text) => strip(text).replace(/[^\0-\x7f]/gu, (each) => {

@@ -129,22 +129,42 @@ export const METHODS = {
   union: (a, b) => set([...iterated(a), ...iterated(b)]),
   difference: (a, b) => iterated(a).filter((each) => !contains(b, each)),
   intersection: (a, b) => iterated(a).filter((each) => contains(b, each)),
-  match: (pattern, text, at = 0) => found(pattern.begins, text, at),
-  search: (pattern, text) => found(pattern.within, text, 0),
-  sub: (pattern, make, text) => text.replace(pattern.all, (...given) => make(given.slice(0, given.findIndex((each) => typeof each === 'number')).map(absent))),
-  end: (match) => match.end,
-  groups: (match) => match.slice(1),
 }
 
-/** A regular expression; all: its points are line ends too. */
-export function pattern(source, all) {
-  const flags = all ? 'su' : 'u'
-  const written = source.replaceAll('\\Z', '$')
-  return { begins: new RegExp(written, `${flags}y`), within: new RegExp(written, `${flags}g`), all: new RegExp(written, `${flags}g`) }
+/** A regular expression; what it finds is a Map of groups, by number and by name. */
+export class Pattern {
+  constructor(source, flags) {
+    this.here = new RegExp(source, `uy${flags}`)
+    this.whole = new RegExp(`^(?:${source})$`, `u${flags}`)
+    this.every = new RegExp(source, `ug${flags}`)
+  }
+  search(text) {
+    return found(this.every, text)
+  }
+  match(text, at = 0) {
+    return found(this.here, text, at)
+  }
+  fullmatch(text) {
+    return found(this.whole, text)
+  }
+  sub(f, text) {
+    return text.replace(this.every, (...given) => f(given.slice(0, given.findIndex((each) => typeof each === 'number')).map(absent)))
+  }
 }
-function found(expression, text, at) {
+class Match extends Map {
+  end() {
+    return this.last
+  }
+  groups() {
+    return this.numbered.slice(1)
+  }
+}
+function found(expression, text, at = 0) {
   expression.lastIndex = at
   const match = expression.exec(text)
-  return match && Object.assign(match.map(absent), { end: expression.lastIndex })
+  if (!match) return null
+  const numbered = Array.from(match, absent)
+  const named = Object.entries(match.groups ?? {}).map(([name, group]) => [name, absent(group)])
+  return Object.assign(new Match([...numbered.entries(), ...named]), { last: match.index + match[0].length, numbered })
 }
 const absent = (group) => group ?? null

@@ -1,5 +1,5 @@
 // The tensors of a model, checked when they are asked for (src/aleator/models/weights.py, layers/layer_source.py).
-import { TENSOR_TYPES } from './facts.js'
+import { DIMENSIONS, TENSOR_TYPES } from './facts.js'
 import { AleatorError } from './native.js'
 import { native } from './runtime.js'
 
@@ -12,9 +12,16 @@ const sum = (numbers) => numbers.reduce((a, b) => a + b, 0)
 const product = (numbers) => numbers.reduce((a, b) => a * b, 1)
 const missing = (name) => new AleatorError('FileFormatError', `the tensor '${name}' is missing`, { field: name })
 
+/** A tensor with the dimensions of size 1 that ggml does not write, as those of a single expert. */
+function withOnes(tensor) {
+  const [, wanted = 0] = Object.entries(DIMENSIONS).find(([end]) => tensor.name.endsWith(end)) ?? []
+  const missing = Math.max(0, wanted - tensor.shape.length)
+  return { ...tensor, shape: [...new Array(missing).fill(1), ...tensor.shape] }
+}
+
 export class Weights {
   constructor(gguf, architecture, config) {
-    this.tensors = new Map([...gguf.tensors.keys()].map((name) => [name, gguf.stored(name)]))
+    this.tensors = new Map([...gguf.tensors.keys()].map((name) => [name, withOnes(gguf.stored(name))]))
     this.architecture = architecture
     this.config = config
     this.finite = new Set()

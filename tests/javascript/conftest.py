@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -41,6 +41,15 @@ def logits_of(path: Path, tokens: list[int], type_k: str = "f16", type_v: str = 
     return np.concatenate(rows).tobytes().hex()
 
 
+def needs(*programs: str) -> None:
+    """Skip the test without these programs, or without the built package."""
+    for program in programs:
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
+    if not (PACKAGE / "aleator.wasm").is_file():
+        pytest.skip("js/src/aleator.wasm is missing: make wasm")
+
+
 class Run(Protocol):
     """Has Node, with these flags, do the cases."""
 
@@ -49,14 +58,22 @@ class Run(Protocol):
     ) -> list[Any]: ...
 
 
+Refuses = Callable[..., None]
+Talks = Callable[..., list[Any]]
+
+
+class Values(Protocol):
+    """The values of codes in JavaScript."""
+
+    def __call__(
+        self, *codes: str, given: Any = None, flags: tuple[str, ...] = ()
+    ) -> list[Any]: ...
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """Has Node do the cases."""
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("node is not installed")
-    if not (PACKAGE / "aleator.wasm").is_file():
-        pytest.skip("js/src/aleator.wasm is missing: make wasm")
+    needs("node")
 
     def run(what: str, cases: list[dict[str, Any]], flags: tuple[str, ...] = ()) -> list[Any]:
         asked = tmp_path / f"{what}.json"
@@ -64,13 +81,46 @@ def run(tmp_path: Path) -> Run:
         asked.write_text(json.dumps({"what": what, "cases": cases, "package": package}))
         driver = Path(__file__).parent / "run.mjs"
         done = subprocess.run(
-            [node, *flags, driver, asked], capture_output=True, text=True, timeout=600
+            ["node", *flags, driver, asked], capture_output=True, text=True, timeout=600
         )
         assert done.returncode == 0, done.stderr[-3000:]
         results: list[Any] = json.loads(done.stdout)
         return results
 
     return run
+
+
+@pytest.fixture
+def values(run: Run) -> Values:
+    """What run.mjs calls a value, of each of these codes, or their errors; the path is the bundled model's."""
+
+    def values(*codes: str, given: Any = None, flags: tuple[str, ...] = ()) -> list[Any]:
+        path = str(bundled_model())
+        return run("value", [{"code": code, "path": path, "given": given} for code in codes], flags)
+
+    return values
+
+
+@pytest.fixture
+def talks(run: Run) -> Talks:
+    """What the bundled model's chats answer to messages with each of these options, or their errors."""
+
+    def talks(messages: Any, *options: dict[str, Any]) -> list[Any]:
+        case = {"path": str(bundled_model()), "messages": messages}
+        return run("talks", [{**case, "options": each} for each in options])
+
+    return talks
+
+
+@pytest.fixture
+def refuses(values: Values) -> Refuses:
+    """Checks that codes are refused, each with an error of a kind that has some words in it."""
+
+    def refuses(said: Mapping[str, str], kind: str = "ParameterError") -> None:
+        for (code, words), told in zip(said.items(), values(*said), strict=True):
+            assert (told.get("error"), words in told["message"]) == (kind, True), (code, told)
+
+    return refuses
 
 
 @pytest.fixture(scope="module")
@@ -103,8 +153,7 @@ def client(model: aleator.LanguageModel) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if not site_page.WASM.is_file():
-        pytest.skip("js/src/aleator.wasm is missing: make wasm")
+    needs()
     made = tmp_path_factory.mktemp("site")
     site_page.write_page(made / "try")
     return made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import shutil
@@ -113,11 +112,6 @@ class Firefox:
         found = self.command("WebDriver:FindElement", using="css selector", value=selector)
         [element] = found["value"].values()
         self.command("WebDriver:ElementSendKeys", id=element, text=str(path))
-
-    def picture(self, path: Path) -> None:
-        """Write what is seen as PNG."""
-        told = self.command("WebDriver:TakeScreenshot", full=False)
-        path.write_bytes(base64.b64decode(told["value"]))
 
 
 def until(condition: Callable[[], T], what: str) -> T:

@@ -130,9 +130,12 @@ def told_of(made: aleator.Generation) -> Case:
     }
 
 
-def check_texts(run: Run, texts: Iterable[tuple[str, Case]], n: int) -> list[Case]:
+def check_texts(
+    run: Run, texts: Iterable[tuple[str, Case]], n: int, file: Path | None = None
+) -> list[Case]:
     """Prompts with these options, and the seed 3 for those without one, give what they give here; return it."""
-    model, path = aleator.load(n_threads=1), str(bundled_model())
+    path = str(file or bundled_model())
+    model = aleator.load(path, n_threads=1)
     cases, expected = [], []
     for prompt, given in texts:
         own = {"seed": 3, **given}

@@ -5,7 +5,7 @@ import { deeds, done, floats, hex, tried } from './doing.mjs'
 
 const asked = JSON.parse(await readFile(process.argv[2], 'utf8'))
 const aleator = await import(asked.package)
-const { Chain, explain, GGUF, load, native, Tokenizer, Vocabulary } = aleator
+const { Chain, GGUF, load, native, Tokenizer, Vocabulary } = aleator
 const inside = (file) => import(new URL(file, asked.package))
 const { checkedMessages, textOf } = await inside('chat.js')
 
@@ -59,13 +59,6 @@ const doing = {
     for await (const piece of answer) pieces += piece
     return { pieces, tokens: answer.tokens, message: answer.message }
   },
-  // An option that holds itself.
-  circles: async ({ path, of }) => {
-    const circle = []
-    circle.push(circle)
-    const { messages, ...options } = { messages: [{ role: 'user', content: 'Hi' }], [of]: circle }
-    return (await loaded(path)).chat(messages, options)
-  },
   // A forced reply, and the grammar that it obeys.
   forced: async ({ path, messages, options }) => {
     const answer = (await loaded(path)).chat(messages, options)
@@ -86,19 +79,6 @@ const doing = {
     const { reasoning, valueOf } = await inside('schema.js')
     const grammar = new Grammar()
     return grammar.text(all(reasoning(grammar, thinking), valueOf(schema, grammar)))
-  },
-  verbs: async ({ path, tokens }) => {
-    const cache = (await load(path)).cache({ nCtx: 64, nSeqs: 2 })
-    const last = tokens.at(-1)
-    cache.decode(tokens.slice(0, -1))
-    cache.seqCp(0, 1)
-    const rows = [0, 1].map((seq) => hex(cache.decode([last], { seq })))
-    cache.seqRm(1, tokens.length - 2)
-    rows.push(hex(cache.decode(tokens.slice(-2), { seq: 1 })))
-    cache.seqKeep(1)
-    const kept = [0, 1].map((seq) => cache.length(seq))
-    const full = await tried(() => cache.decode(new Array(64).fill(last), { seq: 1 }))
-    return { rows, kept, full: full.error, after: cache.length(1) }
   },
   // Edits of a cache, each a name and arguments, with `decode` among them; the logits of the last tokens.
   edits: async ({ path, edits, types, nSeqs = 2 }) => {
@@ -122,18 +102,13 @@ const doing = {
     native.linear(new native.ThreadPool(1), matrix, given, y)
     return hex(y.array)
   },
-  explained: ({ parameters, row }) => {
-    const chain = new Chain(parameters)
-    const before = explain(chain, floats(row))
-    return { ...before, seed: String(before.seed), drawn: chain.sample(floats(row)) }
+  // The value of an expression, or what the statements of several lines return.  They may await, and have the package's
+  // names, `path`, its `model` where they name it, what is `given`, and `inside`, which imports a module of the package.
+  value: async ({ code, path, given }) => {
+    const model = /\bmodel\b/.test(code) && (await load(path, { nCtx: 64 }))
+    const names = { ...aleator, path, model, given, inside }
+    return new AsyncFunction(...Object.keys(names), code[0] === '\n' ? code : `return (${code})`)(...Object.values(names))
   },
-  // The value of an expression, which may await and has the package's names, `path` and `model`.
-  value: async ({ code, path }) => {
-    const model = path && (await load(path, { nCtx: 64 }))
-    const f = new AsyncFunction(...Object.keys(aleator), 'path', 'model', `return (${code})`)
-    return f(...Object.values(aleator), path, model)
-  },
-  relaxed: async () => (await import(new URL('runtime.js', asked.package))).relaxed,
   // Answers of the page's engine (js/site): a text's lines as an array; {0} in a path, or a parent's number, is a text.
   requests: async ({ folder, path, asked }) => {
     const { Engine, toldError } = await import(`${folder}/engine/requests.js`)
@@ -158,7 +133,6 @@ const doing = {
     const { blake2b } = await import(`${folder}/engine/fingerprint.js`)
     return parts.map((part) => blake2b(Uint8Array.from(part), 16))
   },
-  keys: () => Object.keys(native).sort(),
 }
 
 console.log(JSON.stringify(await done(doing, asked)))

@@ -41,6 +41,21 @@ def told(value: Any, digits: str = ".9g") -> Any:
     )
 
 
+def posts(path: str, *bodies: dict[str, Any]) -> list[dict[str, Any]]:
+    """Requests with these bodies."""
+    return [{"method": "POST", "path": path, "body": each} for each in bodies]
+
+
+def check_answers(
+    ask: Ask, client: Client, asked: list[dict[str, Any]], digits: str = ".9g"
+) -> list[Any]:
+    """The page's answers, which are those of the server."""
+    server, answers = Server(client), ask(asked)
+    for each, mine in zip(asked, answers, strict=True):
+        assert told(mine, digits) == told(server.ask(**each), digits), each
+    return answers
+
+
 class Server:
     """Asks Python's server; ``ids`` are those of the texts in order."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,22 +17,34 @@ from aleator.models.hub.bundled import bundled_model
 from tests.javascript import firefox
 
 TEXT: dict[str, Any] = {"prompt": "ROMEO:\n", "seed": 7, "max_tokens": 16, "preset": "llama.cpp"}
+OF_SITE = {"Content-Security-Policy": site_page.POLICY, "Cache-Control": "max-age=3600"}
 CUT, SLOW, RANGED, STALLED = "cut.gguf", "slow.gguf", "ranged.gguf", "stalled.gguf"
 
 
-class Handler(SimpleHTTPRequestHandler):
-    """Serves files with the policy, fresh for an hour; of ``cut.gguf`` only half of the bytes come that are
+class Files(SimpleHTTPRequestHandler):
+    """Serves files with these headers."""
+
+    def __init__(self, *given: Any, headers: Mapping[str, str], **more: Any) -> None:
+        self.more = headers
+        super().__init__(*given, **more)
+
+    def end_headers(self) -> None:
+        for name, value in self.more.items():
+            self.send_header(name, value)
+        super().end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Handler(Files):
+    """Serves the site; of ``cut.gguf`` only half of the bytes come that are
     announced, ``slow.gguf`` stops half-way, ``ranged.gguf`` comes in ranges, which are counted, and so does
     ``stalled.gguf``, but for now only the first, and of others some bytes."""
 
     ended = threading.Event()
     ranges: ClassVar[list[str]] = []
     stalls = True
-
-    def end_headers(self) -> None:
-        self.send_header("Content-Security-Policy", site_page.POLICY)
-        self.send_header("Cache-Control", "max-age=3600")
-        super().end_headers()
 
     def do_GET(self) -> None:
         if self.path.endswith((f"/{RANGED}", f"/{STALLED}")):
@@ -65,19 +77,25 @@ class Handler(SimpleHTTPRequestHandler):
         else:
             self.wfile.write(part)
 
-    def log_message(self, *_: object) -> None:
-        pass
-
 
 class Served:
-    """A server of the folder, which can be away."""
+    """A server of the folder, which can be away; without other headers it has those of the site."""
 
-    def __init__(self, folder: Path) -> None:
-        handler = partial(Handler, directory=str(folder))
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    def __init__(
+        self, folder: Path, headers: Mapping[str, str] = OF_SITE, handler: type[Files] = Handler
+    ) -> None:
+        made = partial(handler, directory=str(folder), headers=headers)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), made)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
-        self.address = f"http://127.0.0.1:{self._server.server_port}/try/"
+        self.root = f"http://127.0.0.1:{self._server.server_port}/"
+        self.address = f"{self.root}try/"
+
+    def __enter__(self) -> Served:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
 
     def close(self) -> None:
         self._server.shutdown()
@@ -98,8 +116,20 @@ class Window:
             self.browser.driver.get("about:blank")
             self.browser.driver.get(address)
 
+    def resize(self, width: int, height: int) -> None:
+        """Have the page this size; one that is higher than wide is a phone's."""
+        if isinstance(self.browser, firefox.Firefox):
+            self.browser.command("WebDriver:SetWindowRect", width=width, height=height)
+        else:
+            self.browser.resize(width, height, mobile=height > width)
+
     def script(self, text: str, *given: Any) -> Any:
         return self.browser.script(text, *given)
+
+    def writes(self, address: str) -> None:
+        """Open an address that says a text, which is written."""
+        self.open(address)
+        self.shows("ended by: length")
 
     def shows(self, part: str, selector: str = "body") -> str:
         """The text of an element, once this is in it."""

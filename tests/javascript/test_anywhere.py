@@ -10,7 +10,7 @@ import equality_javascript
 import pytest
 
 from tests.javascript import firefox
-from tests.javascript.conftest import PACKAGE
+from tests.javascript.conftest import needs
 from tests.playground import browser as chromium
 
 
@@ -25,8 +25,7 @@ def missing(place: str) -> str:
 
 @pytest.mark.parametrize("place", equality_javascript.PLACES)
 def test_draws_logits_and_texts_are_the_same(place: str, tmp_path: Path) -> None:
-    if not (PACKAGE / "aleator.wasm").is_file():
-        pytest.skip("js/src/aleator.wasm is missing: make wasm")
+    needs()
     if absent := missing(place):
         pytest.skip(f"{absent} is not installed")
     out = tmp_path / "report.md"

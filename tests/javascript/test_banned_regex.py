@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from functools import partial
 from typing import Any
@@ -15,7 +14,7 @@ from aleator.generate.bans import Bans
 from aleator.generate.expressions import Searcher, any_of, compiled, read, searchers
 from aleator.generate.logprobs import top_logprobs
 from aleator.models.hub.bundled import bundled_model
-from tests.javascript.conftest import PACKAGE, Run
+from tests.javascript.conftest import Refuses, Run, Values
 from tests.javascript.random_cases import check_texts, told_of
 
 PATH = str(bundled_model())
@@ -49,18 +48,7 @@ def text(r: random.Random) -> bytes:
     return b"".join(r.choice(PIECES) for _ in range(r.randrange(9)))
 
 
-def in_package(run: Run, names: str, cases: list[Any], code: str) -> Any:
-    """What JavaScript makes of the cases, each named ``c``."""
-    body = f"""(async () => {{
-      const {{ {names} }} = Object.assign({{}}, ...await Promise.all(['re2', 'expressions', 'expression-parts']
-        .map((name) => import({PACKAGE.as_uri()!r} + `/${{name}}.js`))))
-      return {json.dumps(cases)}.map((c) => {{ {code} }})
-    }})()"""
-    [made] = run("value", [{"code": body}])
-    return made
-
-
-def test_bytes_match_as_in_re2(run: Run) -> None:
+def test_bytes_match_as_in_re2(values: Values) -> None:
     r = random.Random(1)
     cases: list[Any] = []
     expected: list[Any] = []
@@ -76,16 +64,19 @@ def test_bytes_match_as_in_re2(run: Run) -> None:
             continue  # RE2 finds an empty match within a character, too; none is looked for
         cases.append([source, data.decode("latin-1"), at, end])
         expected.append(list(found.span()) if found else None)
-    code = """const found = new Expression(c[0]).search(...c.slice(1))
-        return found && found[0] === found[1] ? null : found"""
-    made = in_package(run, "Expression", cases, code)
+    code = """
+      const { Expression } = await inside('re2.js')
+      const found = given.map(([source, ...where]) => new Expression(source).search(...where))
+      return found.map((each) => (each && each[0] === each[1] ? null : each))
+    """
+    [made] = values(code, given=cases)
     assert not isinstance(made, dict), made
     wrong = [(c, e, m) for c, e, m in zip(cases, expected, made, strict=True) if e != m]
     assert not wrong
     assert sum(each is not None for each in expected) > 300
 
 
-def test_searchers_find_what_they_find_here(run: Run) -> None:
+def test_searchers_find_what_they_find_here(values: Values) -> None:
     r = random.Random(2)
     cases: list[Any] = []
     expected: list[Any] = []
@@ -121,13 +112,17 @@ def test_searchers_find_what_they_find_here(run: Run) -> None:
                 "within": searcher.within(pieces, data[-1:]),
             }
         )
-    code = """const [source, data, at, since, over, pieces] = c
+    code = """
+      const { searchers } = await inside('expressions.js')
+      return given.map(([source, data, at, since, over, pieces]) => {
         const [searcher] = searchers(source)
         const matches = [...searcher.matches(data, at, since, Boolean(over))]
         const before = searcher.before(data.slice(-1))
         const within = searcher.within(pieces, data.slice(-1))
-        return { longest: searcher.longest, matches, open: searcher.open(data, at), before, within }"""
-    made = in_package(run, "searchers", cases, code)
+        return { longest: searcher.longest, matches, open: searcher.open(data, at), before, within }
+      })
+    """
+    [made] = values(code, given=cases)
     assert [(c, m) for c, m in zip(cases, made, strict=True)] == list(
         zip(cases, expected, strict=True)
     )
@@ -190,12 +185,9 @@ REFUSED = {
 }
 
 
-def test_what_is_wrong_is_refused_by_name(run: Run) -> None:
-    codes = [f"model.generate('a', {{ bannedRegex: {each} }})" for each in REFUSED]
-    told = run("value", [{"code": code, "path": PATH} for code in codes])
-    for said, each in zip(REFUSED.values(), told, strict=True):
-        assert each["error"] == "ParameterError", (said, each)
-        assert said in each["message"]
+def test_what_is_wrong_is_refused_by_name(refuses: Refuses) -> None:
+    code = "model.generate('a', { bannedRegex: %s })"
+    refuses({code % each: said for each, said in REFUSED.items()})
 
 
 SEVERAL = (
@@ -214,7 +206,7 @@ OF_LENGTHS = ((r"aba|b\z", 0.3), ("[ab]{2,3}", 1.0), (r"\bb", 0.6))
     ],
 )
 def test_tokens_are_held_and_taken_back_as_here(
-    run: Run, bans: tuple[tuple[str, float], ...], begun: list[int], skip: int, strip: bool
+    values: Values, bans: tuple[tuple[str, float], ...], begun: list[int], skip: int, strip: bool
 ) -> None:
     """With other tokens than a model's: matches that stay, and characters in several tokens."""
     r = random.Random(3)
@@ -243,29 +235,31 @@ def test_tokens_are_held_and_taken_back_as_here(
             made.append([held.token for held in own.ready(False)])
         return made
 
-    code = f"""(async () => {{
-      const {{ Bans }} = await import({(PACKAGE / "bans.js").as_uri()!r})
-      const {{ searchers }} = await import({(PACKAGE / "expressions.js").as_uri()!r})
-      const pieces = {json.dumps([piece.decode("latin-1") for piece in pieces])}
+    code = """
+      const { Bans } = await inside('bans.js')
+      const { searchers } = await inside('expressions.js')
+      const { pieces, bans, streams, text } = given
       const coin = (place) => ((place * 37) % 100) / 100
-      return {streams}.map((stream) => {{
-        const given = {{ bytesOf: (token) => pieces[token], size: pieces.length, coin, ...{json.dumps(given)} }}
-        const own = new Bans(searchers({json.dumps(bans)}), given)
+      const bytesOf = (token) => pieces[token]
+      return streams.map((stream) => {
+        const own = new Bans(searchers(bans), { bytesOf, size: pieces.length, coin, ...text })
         const made = []
-        for (const left = [...stream]; left.length; ) {{
+        for (const left = [...stream]; left.length; ) {
           let token = left.shift()
-          try {{
-            for (let n; (n = own.take(token, null, false)); token = left.shift() ?? 3) {{
+          try {
+            for (let n; (n = own.take(token, null, false)); token = left.shift() ?? 3) {
               const gone = own.back(n).token
               made.push([n, gone, [...own.refused.at(-1).tokens].sort((a, b) => a - b)])
-            }}
-          }} catch (error) {{
+            }
+          } catch (error) {
             made.push('refused')
             return made
-          }}
+          }
           made.push(own.ready(false))
-        }}
+        }
         return made
-      }})
-    }})()"""
-    assert run("value", [{"code": code}]) == [[told(stream) for stream in streams]]
+      })
+    """
+    latin = [piece.decode("latin-1") for piece in pieces]
+    asked = {"pieces": latin, "bans": bans, "streams": streams, "text": given}
+    assert values(code, given=asked) == [[told(stream) for stream in streams]]

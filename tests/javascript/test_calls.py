@@ -21,7 +21,7 @@ from aleator.grammar import compile_gbnf
 from aleator.models.hub.bundled import bundled_model
 from tests.chat import templates, test_damaged_calls, test_families
 from tests.javascript.byte_texts import BYTES, takes
-from tests.javascript.conftest import Run
+from tests.javascript.conftest import Refuses, Run, Talks
 
 THINK = Thinking("<think>", "</think>")
 TOOLS = [templates.WEATHER, templates.CLOCK, templates.WRITE]
@@ -151,7 +151,7 @@ def _answer(answer: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["hermes", "pythonic", "harmony"])
-def test_an_answer_has_calls_with_their_ids(run: Run, name: str) -> None:
+def test_an_answer_has_calls_with_their_ids(talks: Talks, name: str) -> None:
     said = {
         "hermes": 'Yes.<tool_call>{"name": "clock", "arguments": {}}</tool_call><tool_call>{"name": "x"}',
         "pythonic": "<|tool_call_start|>[clock(), get_weather(city='Rome')]<|tool_call_end|>",
@@ -164,7 +164,7 @@ def test_an_answer_has_calls_with_their_ids(run: Run, name: str) -> None:
         "tools": TOOLS[1:2],
     }
     theirs = {**options, "chatTemplate": source}
-    [told] = run("talks", [{"path": str(bundled_model()), "messages": talk, "options": theirs}])
+    [told] = talks(talk, theirs)
     wanted = _answer(aleator.load().chat(talk, chat_template=source, **options))
     assert told == wanted
     assert len(told["message"]["tool_calls"][0]["id"]) == 9
@@ -258,56 +258,51 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-def test_what_cannot_be_is_refused(run: Run) -> None:
-    path = str(bundled_model())
+def test_what_cannot_be_is_refused(talks: Talks) -> None:
     base: dict[str, Any] = {"maxTokens": 1, "chatTemplate": templates.HERMES}
-    cases: list[dict[str, Any]] = [
-        {"path": path, "messages": HI, "options": base | options} for options, _ in WRONG
-    ]
-    bad: list[Any] = [
-        [{"role": "tool", "tool_call_id": "x", "content": "a"}],
-        [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}],
-        [{"role": "assistant", "tool_calls": [{"function": {"name": ""}}]}],
-    ]
-    cases += [{"path": path, "messages": each, "options": base} for each in bad]
-    told = run("talks", cases)
-    for (options, said), each in zip(WRONG, told, strict=False):
+    told = talks(HI, *(base | options for options, _ in WRONG))
+    for (options, said), each in zip(WRONG, told, strict=True):
         kind = "GrammarError" if "parameters of" in said else "ParameterError"
         assert (each.get("error"), said in each["message"]) == (kind, True), (options, each)
-    places = ("messages[0].tool_call_id", "arguments", "messages[0].tool_calls[0].function.name")
-    for messages, place, each in zip(bad, places, told[len(WRONG) :], strict=True):
-        assert each["error"] == "ParameterError"
-        assert place in each["message"]
-        with pytest.raises(aleator.ParameterError):
-            checked_messages(messages)
 
 
-def test_what_holds_itself_is_refused(run: Run) -> None:
-    names = ["messages", "tools", "toolChoice"]
-    cases: list[dict[str, Any]] = [{"path": str(bundled_model()), "of": name} for name in names]
-    for name, told in zip(names, run("circles", cases), strict=True):
-        assert told["error"] == "ParameterError"
-        assert told["message"].startswith(
-            f"{name}: objects and arrays are nested more than {MOST_LEVELS} "
-        )
+BAD: list[tuple[str, dict[str, Any]]] = [
+    ("messages[0].tool_call_id", {"role": "tool", "tool_call_id": "x", "content": "a"}),
+    ("arguments", {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}),
+    ("tool_calls[0].function.name", {"role": "assistant", "tool_calls": [{"function": {"name": ""}}]}),
+]  # fmt: skip
 
 
-def test_choices_of_tools(run: Run) -> None:
+@pytest.mark.parametrize(("place", "message"), BAD)
+def test_calls_of_another_form_are_refused(
+    talks: Talks, place: str, message: dict[str, Any]
+) -> None:
+    [told] = talks([message], {"chatTemplate": templates.HERMES})
+    assert (told["error"], place in told["message"]) == ("ParameterError", True)
+    with pytest.raises(aleator.ParameterError):
+        checked_messages([message])
+
+
+@pytest.mark.parametrize("name", ["messages", "tools", "toolChoice"])
+def test_what_holds_itself_is_refused(refuses: Refuses, name: str) -> None:
+    code = f"""
+      const circle = []
+      circle.push(circle)
+      const all = {{ messages: [{{ role: 'user', content: 'Hi' }}], {name}: circle }}
+      return model.chat(all.messages, all)
+    """
+    refuses({code: f"{name}: objects and arrays are nested more than {MOST_LEVELS} "})
+
+
+def test_choices_of_tools(talks: Talks) -> None:
     """Without a call that is forced, tools are shown unless "none" or others are chosen."""
-    path, source = str(bundled_model()), templates.HERMES
+    source = templates.HERMES
     write = {"type": "function", "function": {"name": TOOLS[2]["function"]["name"]}}
     allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [write]}}
     asked: list[Any] = [None, "auto", "none", allowed]
     base: dict[str, Any] = {"seed": 1, "maxTokens": 8, "chatTemplate": source, "tools": TOOLS[1:]}
-    cases: list[dict[str, Any]] = [
-        {
-            "path": path,
-            "messages": HI,
-            "options": {**base, "toolChoice": choice},
-        }
-        for choice in asked
-    ]  # fmt: skip
-    for choice, told in zip(asked, run("talks", cases), strict=True):
+    found = talks(HI, *({**base, "toolChoice": choice} for choice in asked))
+    for choice, told in zip(asked, found, strict=True):
         answer = aleator.load().chat(
             HI, chat_template=source, tools=TOOLS[1:], tool_choice=choice, seed=1, max_tokens=8
         )

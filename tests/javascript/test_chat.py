@@ -15,7 +15,7 @@ from aleator.chat.prompt import ChatFormat
 from aleator.grammar import compile_gbnf
 from aleator.models.hub.bundled import bundled_model
 from tests.javascript.byte_texts import BYTES, takes
-from tests.javascript.conftest import Run
+from tests.javascript.conftest import Run, Talks
 
 TEMPLATES = {
     path.stem: path.read_text().removesuffix("\n")
@@ -153,13 +153,12 @@ def test_answers_are_the_same(run: Run, template: str | None) -> None:
     assert run("talks", cases) == expected
 
 
-def test_reasoning_is_apart_from_the_content(run: Run) -> None:
+def test_reasoning_is_apart_from_the_content(talks: Talks) -> None:
     grammar = 'root ::= " <think>\\nHm, " "no.\\n" "</think>\\n" "Yes" "."'
     talk = [{"role": "user", "content": "Is it so?"}]
     options = {"seed": 1, "grammar": grammar, "chat_template": TEMPLATES["reasoning"]}
     theirs = {"seed": 1, "grammar": grammar, "chatTemplate": TEMPLATES["reasoning"]}
-    case = {"path": str(bundled_model()), "messages": talk, "options": theirs}
-    [told] = run("talks", [case])
+    [told] = talks(talk, theirs)
     assert told == _answered(talk, **options)
     assert told["message"] == {
         "role": "assistant",
@@ -180,7 +179,7 @@ PERSON = {
 
 
 @pytest.mark.parametrize("template", [None, "reasoning", "headers"])
-def test_an_answer_is_json(run: Run, template: str | None) -> None:
+def test_an_answer_is_json(talks: Talks, template: str | None) -> None:
     own = {} if template is None else {"chatTemplate": TEMPLATES[template]}
     asked: list[dict[str, Any]] = [
         {"json_schema": PERSON, "logit_bias": [["<", -30]]},
@@ -188,11 +187,9 @@ def test_an_answer_is_json(run: Run, template: str | None) -> None:
         {"json_schema": PERSON, "logit_bias": [["<", 30]]},  # it reasons, where it may
         {"json_schema": PERSON, "grammar": 'root ::= "a"'},
     ]
-    path, talk = str(bundled_model()), [{"role": "user", "content": "Who art thou?"}]
+    talk = [{"role": "user", "content": "Who art thou?"}]
     base = {"maxTokens": 50, "seed": 3, **own}
-    plain, shut, biased, two = run(
-        "talks", [{"path": path, "messages": talk, "options": {**base, **each}} for each in asked]
-    )
+    plain, shut, biased, two = talks(talk, *({**base, **each} for each in asked))
     assert json.loads(plain["message"]["content"])["name"] in ("Romeo", "Juliet")
     assert two["error"] == "ParameterError"
     assert "json_schema" in two["message"]
@@ -231,22 +228,18 @@ def test_reasoning_comes_before_json_up_to_its_mark(run: Run) -> None:
     assert not takes(after, "aab>1")
 
 
-def test_a_template_gets_its_variables(run: Run) -> None:
+def test_a_template_gets_its_variables(talks: Talks) -> None:
     talk = [{"role": "user", "content": "a"}]
     source = "{{ messages[0].content }}{{ enable_thinking }}{{ colour }}"
-    told = run(
-        "talks",
-        [
-            {"path": str(bundled_model()), "messages": talk, "options": {"maxTokens": 0, **options}}
-            for options in (
-                {"chatTemplate": source, "enableThinking": True, "templateArguments": {"colour": "red"}},
-                {"chatTemplate": source, "templateArguments": {"size": 3}},
-                {"chatTemplate": "{{ messages[0].content }}", "enableThinking": True},
-                {"chatTemplate": "{{ messages[0].content }} {% if %}"},
-                {"chatTemplate": " "},
-                {"chatTemplate": "tools.jinja"},
-            )
-        ],
+    colour = {"templateArguments": {"colour": "red"}, "maxTokens": 0}
+    told = talks(
+        talk,
+        {"chatTemplate": source, "enableThinking": True, **colour},
+        {"chatTemplate": source, "templateArguments": {"size": 3}},
+        {"chatTemplate": "{{ messages[0].content }}", "enableThinking": True},
+        {"chatTemplate": "{{ messages[0].content }} {% if %}"},
+        {"chatTemplate": " "},
+        {"chatTemplate": "tools.jinja"},
     )  # fmt: skip
     assert "error" not in told[0]
     errors = [(each["error"], each["message"]) for each in told[1:]]

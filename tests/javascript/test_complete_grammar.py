@@ -7,7 +7,7 @@ from typing import Any
 
 import aleator
 from aleator.models.hub.bundled import bundled_model
-from tests.javascript.conftest import PACKAGE, Run
+from tests.javascript.conftest import Refuses, Run, Values
 from tests.javascript.random_cases import told_of
 
 PATH = str(bundled_model())
@@ -43,7 +43,7 @@ def test_endings_are_the_same(run: Run) -> None:
     assert {told["reason"] for told in expected} >= {"grammar", "length"}
 
 
-def test_an_ending_has_no_banned_token_and_may_be_left_out(run: Run) -> None:
+def test_an_ending_has_no_banned_token_and_may_be_left_out(values: Values) -> None:
     model = aleator.load(n_threads=1)
     [opener, closer] = [model.tokenizer.encode(each, add_special=False)[-1] for each in "a!"]
     grammar = 'root ::= [a-z]* ("!" | ">" | ".")'
@@ -56,7 +56,7 @@ def test_an_ending_has_no_banned_token_and_may_be_left_out(run: Run) -> None:
             options.replace("BIAS", "30") + ", completeGrammar: false",
         )
     ]
-    free, banned, cut = run("value", [{"code": code, "path": PATH} for code in codes])
+    free, banned, cut = values(*codes)
     assert cut == ["aaaaa", False]
     for told, bias in ((free, 30.0), (banned, float("-inf"))):
         biases = {opener: 40.0, closer: bias}
@@ -65,22 +65,21 @@ def test_an_ending_has_no_banned_token_and_may_be_left_out(run: Run) -> None:
     assert free[0] != banned[0]
 
 
-def test_random_choices_are_those_of_python(run: Run) -> None:
-    code = f"""await (async () => {{
-      const {{ Random }} = await import({str((PACKAGE / "random.js").as_uri())!r})
-      return [[3, 16], [11, 2], [4294967295, 7], [0, 1]].map(([seed, n]) => {{
+def test_random_choices_are_those_of_python(values: Values) -> None:
+    seeds = [(3, 16), (11, 2), (2**32 - 1, 7), (0, 1)]
+    code = """
+      const { Random } = await inside('random.js')
+      return given.map(([seed, n]) => {
         const random = new Random(seed)
-        return Array.from({{ length: 700 }}, () => random.choice([...Array(n).keys()]))
-      }})
-    }})()"""
-    [drawn] = run("value", [{"code": code}])
-    for (seed, n), numbers in zip([(3, 16), (11, 2), (2**32 - 1, 7), (0, 1)], drawn, strict=True):
-        own = random.Random(seed)
-        assert numbers == [own.choice(range(n)) for _ in range(700)]
+        return Array.from({ length: 700 }, () => random.choice([...Array(n).keys()]))
+      })
+    """
+    own = [(random.Random(seed), n) for seed, n in seeds]
+    assert values(code, given=seeds) == [[[r.choice(range(n)) for _ in range(700)] for r, n in own]]
 
 
-def test_a_search_for_an_ending_can_be_interrupted(run: Run) -> None:
-    code = """await (async () => {
+def test_a_search_for_an_ending_can_be_interrupted(values: Values) -> None:
+    code = """
       const stopper = new AbortController()
       const grammar = 'root ::= [a-z]{30} [a-z]{30} "!"'
       const made = model.generate('a', { seed: 1, grammar, maxTokens: 40, signal: stopper.signal })
@@ -91,12 +90,9 @@ def test_a_search_for_an_ending_can_be_interrupted(run: Run) -> None:
       const text = await made.text()
       performance.now = clock
       return [text, made.stopReason, made.tokens, made.complete, made.chain.position]
-    })()"""
-    told = run("value", [{"code": code, "path": PATH}])
-    assert told == [["", "interrupted", [], False, 0]]
+    """
+    assert values(code) == [["", "interrupted", [], False, 0]]
 
 
-def test_what_is_no_switch_is_refused(run: Run) -> None:
-    [told] = run("value", [{"code": "model.generate('a', { completeGrammar: 1 })", "path": PATH}])
-    assert told["error"] == "ParameterError"
-    assert "completeGrammar=1" in told["message"]
+def test_what_is_no_switch_is_refused(refuses: Refuses) -> None:
+    refuses({"model.generate('a', { completeGrammar: 1 })": "completeGrammar=1"})

@@ -18,8 +18,8 @@ from aleator.models.hub.bundled import bundled_model
 from aleator.samplers import SamplingParams
 from aleator.samplers.params import PARAMETERS
 from aleator.text import Tokenizer, Vocabulary
-from tests.javascript.conftest import ROOT, Run, logits_of
-from tests.javascript.random_cases import packed, parameters, random_chains, told_of
+from tests.javascript.conftest import ROOT, Run, Values
+from tests.javascript.random_cases import parameters, random_chains, told_of
 from tests.models import builders
 from tests.text.vocabularies import CONTROL, USER_DEFINED, sentencepiece
 
@@ -173,21 +173,14 @@ def test_the_bundled_model_writes_the_same_texts(run: Run) -> None:
     assert run("text", cases) == expected
 
 
-def test_sequences_are_copied_cut_and_kept(run: Run) -> None:
-    tokens = aleator.load().tokenizer.encode("ROMEO: What light")
-    [told] = run("verbs", [{"path": str(bundled_model()), "tokens": tokens}])
-    row = logits_of(bundled_model(), tokens)[-len(told["rows"][0]) :]
-    assert told["rows"] == [row] * 3
-    assert told["kept"] == [0, len(tokens)]
-    assert (told["full"], told["after"]) == ("ContextFull", len(tokens))
-
-
-def test_a_step_is_explained_and_draws_what_it_says(run: Run) -> None:
+def test_a_step_is_explained_and_draws_what_it_says(values: Values) -> None:
     row = np.random.default_rng(1).standard_normal(200, np.float32)
-    [told] = run(
-        "explained",
-        [{"parameters": {"seed": 3, "top_k": 9, "temperature": 0.5}, "row": packed(row)}],
-    )
+    code = """
+      const chain = new Chain({ seed: 3, top_k: 9, temperature: 0.5 })
+      const { stages, token } = explain(chain, Float32Array.from(given))
+      return { stages, token, drawn: chain.sample(Float32Array.from(given)) }
+    """
+    [told] = values(code, given=row.tolist())
     left = {stage["sampler"]: stage["left"] for stage in told["stages"]}
     assert left["logits"] == 200
     assert left["top_k"] == 9

@@ -7,17 +7,15 @@ import re
 import shutil
 import subprocess
 import tarfile
-import threading
 from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 import aleator
 from aleator.models.hub.bundled import bundled_model
-from tests.javascript.conftest import PACKAGE, ROOT
+from tests.javascript.conftest import ROOT, needs
+from tests.javascript.site_window import Files, Served
 
 POLICY = (
     "default-src 'none'; script-src 'self' 'unsafe-inline' 'wasm-unsafe-eval'; connect-src 'self'"
@@ -29,10 +27,7 @@ MOST_BYTES = 2 * 2**20
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
     """A folder with the README's page, the installed package and a model."""
-    if shutil.which("npm") is None:
-        pytest.skip("npm is not installed")
-    if not (PACKAGE / "aleator.wasm").is_file():
-        pytest.skip("js/src/aleator.wasm is missing: make wasm")
+    needs("npm")
     command = ["npm", "pack", "--silent", "--pack-destination", str(tmp_path)]
     subprocess.run(command, cwd=ROOT / "js", check=True, capture_output=True, timeout=120)
     [packed] = tmp_path.glob("*.tgz")
@@ -46,32 +41,17 @@ def site(tmp_path: Path) -> Path:
     return tmp_path
 
 
-class _Handler(SimpleHTTPRequestHandler):
-    def end_headers(self) -> None:
-        self.send_header("Content-Security-Policy", POLICY)
-        super().end_headers()
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
 def address(site: Path) -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, directory=str(site)))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with Served(site, {"Content-Security-Policy": POLICY}, Files) as served:
+        yield served.root
 
 
 @pytest.mark.parametrize(
     "program", [("node",), ("deno", "run", "--allow-read")], ids=lambda p: p[0]
 )
 def test_the_packed_package_writes_a_text(site: Path, program: tuple[str, ...]) -> None:
-    if shutil.which(program[0]) is None:
-        pytest.skip(f"{program[0]} is not installed")
+    needs(program[0])
     (site / "package.json").write_text("{}")  # Deno looks for packages beside it
     (site / "main.mjs").write_text(
         "import { load } from 'aleator'\n"

@@ -5,17 +5,9 @@ from __future__ import annotations
 import base64
 import struct
 from pathlib import Path
-from typing import Any
 
-from aleator.models.hub.bundled import bundled_model
-from tests.javascript.conftest import PACKAGE, Run
+from tests.javascript.conftest import Refuses, Run, Values
 from tests.models import builders
-
-
-def _values(run: Run, codes: list[str]) -> list[Any]:
-    """What expressions of JavaScript give, or their errors."""
-    return run("value", [{"code": code, "path": str(bundled_model())} for code in codes])
-
 
 REFUSED = {
     "new Chain({ toString: 1 })": "toString",
@@ -62,13 +54,11 @@ REFUSED = {
 }
 
 
-def test_what_is_wrong_is_refused_by_name(run: Run) -> None:
-    for (code, name), found in zip(REFUSED.items(), _values(run, list(REFUSED)), strict=True):
-        assert found["error"] == "ParameterError", (code, found)
-        assert name in found["message"], (code, found)
+def test_what_is_wrong_is_refused_by_name(refuses: Refuses) -> None:
+    refuses(REFUSED)
 
 
-def test_what_does_not_fit_or_is_not_there_is_refused(run: Run) -> None:
+def test_what_does_not_fit_or_is_not_there_is_refused(values: Values) -> None:
     refused = {
         "load('missing.gguf')": "ModelNotFound",
         "new native.NativeArray(Uint8Array, 2 ** 32 + 64)": "MemoryError",
@@ -79,18 +69,21 @@ def test_what_does_not_fit_or_is_not_there_is_refused(run: Run) -> None:
         "((cache) => (cache.free(), cache.free(), cache.decode([1])))(model.cache())": "StateError",
         "(async (made) => [await made.text(), await made.text()])(model.generate('a'))": "StateError",
     }
-    found = _values(run, list(refused))
+    found = values(*refused)
     assert [each["error"] for each in found] == list(refused.values()), found
     assert found[2]["message"].startswith("nCtx=33554432: ")
 
 
-def test_a_file_of_many_parts_is_read_without_a_warning(run: Run) -> None:
-    code = f"""import('{PACKAGE.as_uri()}/loading.js').then(({{ SIZES }}) => new Promise((resolve, reject) => {{
+def test_a_file_of_many_parts_is_read_without_a_warning(values: Values) -> None:
+    code = """
+      const { SIZES } = await inside('loading.js')
+      SIZES.part = 1 << 18
+      return new Promise((resolve, reject) => {
         process.on('warning', reject)
-        SIZES.part = 1 << 18
         load(path).then(() => setTimeout(resolve, 0, 'read'), reject)
-    }}))"""
-    assert _values(run, [code]) == ["read"]
+      })
+    """
+    assert values(code) == ["read"]
 
 
 def test_names_that_every_object_has_are_no_architecture(run: Run, tmp_path: Path) -> None:
@@ -108,39 +101,39 @@ def test_a_float_is_no_integer_of_a_file(run: Run) -> None:
     assert "general.alignment must be of the type integer" in result["message"]
 
 
-def test_biases_may_be_a_map(run: Run) -> None:
-    [values] = _values(run, ["new Chain({ logit_bias: new Map([[1, 2.5]]) }).values.logit_bias"])
-    assert values == [[1, 2.5]]
+def test_biases_may_be_a_map(values: Values) -> None:
+    code = "new Chain({ logit_bias: new Map([[1, 2.5]]) }).values.logit_bias"
+    assert values(code) == [[[1, 2.5]]]
 
 
-def test_rows_of_logits_end_with_the_vocabulary(run: Run) -> None:
-    code = """await (async () => {
+def test_rows_of_logits_end_with_the_vocabulary(values: Values) -> None:
+    code = """
       Object.defineProperty(model.vocabulary, 'size', { value: 100 })
       const made = model.generate([1], { seed: 1, preset: 'neutral', maxTokens: 20 })
       await made.text()
       return made.tokens
-    })()"""
-    [tokens] = _values(run, [code])
+    """
+    [tokens] = values(code)
     assert max(tokens) < 100
 
 
-def test_a_clone_has_its_grammar(run: Run) -> None:
-    code = """await (async () => {
+def test_a_clone_has_its_grammar(values: Values) -> None:
+    code = """
       const chain = model.chain({ seed: 3, grammar: 'root ::= "a"' })
       const row = new Float32Array(model.config.n_vocab)
       const told = (each) => explain(each, row).stages.map((stage) => [stage.sampler, stage.left])
       const stages = [told(chain), told(chain.clone())]
       chain.sample(row)
       return [...stages, chain.finished, chain.clone().finished]
-    })()"""
-    [[own, clones, finished, also]] = _values(run, [code])
+    """
+    [[own, clones, finished, also]] = values(code)
     assert own == clones
     assert own[1] == ["grammar", 1]
     assert (finished, also) == (True, True)
 
 
-def test_texts_at_once_interrupted_and_left(run: Run) -> None:
-    code = """await (async () => {
+def test_texts_at_once_interrupted_and_left(values: Values) -> None:
+    code = """
       const make = (more) => model.generate('ROMEO:', { seed: 2n ** 64n - 1n, maxTokens: 9, ...more })
       const [one, two] = await Promise.all([make().text(), make().text()])
       const stopper = new AbortController()
@@ -150,24 +143,22 @@ def test_texts_at_once_interrupted_and_left(run: Run) -> None:
       for await (const _ of left) break
       const again = await make().text()
       return [one === two, again === one, stopped.stopReason, stopped.tokens.length, left.tokens.length]
-    })()"""
-    assert _values(run, [code]) == [[True, True, "interrupted", 1, 1]]
+    """
+    assert values(code) == [[True, True, "interrupted", 1, 1]]
 
 
-def test_a_prompt_is_interrupted_while_it_is_read(run: Run) -> None:
-    code = """await (async () => {
+def test_a_prompt_is_interrupted_while_it_is_read(values: Values) -> None:
+    code = """
       const stopper = new AbortController()
-      const made = model.generate(new Array(64 + 1).fill(1), { signal: stopper.signal })
+      const made = (await load(path)).generate(new Array(64 + 1).fill(1), { signal: stopper.signal })
       setImmediate(() => stopper.abort())
       return [await made.text(), made.stopReason, made.tokens]
-    })()"""
-    assert _values(run, [code.replace("model.gen", "(await load(path)).gen")]) == [
-        ["", "interrupted", []]
-    ]
+    """
+    assert values(code) == [["", "interrupted", []]]
 
 
-def test_a_download_that_fails_is_cancelled(run: Run) -> None:
-    code = """await (async () => {
+def test_a_download_that_fails_is_cancelled(values: Values) -> None:
+    code = """
       const told = []
       for (const size of [3, 20, 2 ** 33]) {
         let cancelled = false
@@ -182,6 +173,6 @@ def test_a_download_that_fails_is_cancelled(run: Run) -> None:
       globalThis.fetch = async () => new Response('', { status: 404 })
       await load('https://example.org/a.gguf').catch((error) => told.push(error.name))
       return told
-    })()"""
+    """
     told = ["FileFormatError", True, "DownloadError", False, "MemoryError", True, "ModelNotFound"]
-    assert _values(run, [code]) == [told]
+    assert values(code) == [told]

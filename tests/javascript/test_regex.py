@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from typing import Any
@@ -14,7 +13,7 @@ from aleator.grammar import compile_gbnf
 from aleator.models.hub.bundled import bundled_model
 from aleator.samplers import Regex
 from tests.javascript.byte_texts import BYTES, takes
-from tests.javascript.conftest import PACKAGE, Run
+from tests.javascript.conftest import Refuses, Run, Values
 from tests.javascript.random_cases import told_of
 
 WORD = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}"
@@ -49,25 +48,16 @@ def _random(r: random.Random, depth: int = 0) -> tuple[str, str]:
 
 def _grammars(run: Run, sources: list[str]) -> list[Any]:
     """Their texts, or what refuses them."""
-    module = (PACKAGE / "regex.js").as_uri()
-    code = f"import({module!r}).then(({{ ofRegex }}) => ofRegex(%s))"
-    return run("value", [{"code": code % json.dumps(each)} for each in sources])
+    code = "(await inside('regex.js')).ofRegex(given)"
+    return run("value", [{"code": code, "given": each} for each in sources])
 
 
-def test_grammars_take_what_javascript_and_python_match(run: Run) -> None:
+def test_grammars_take_what_javascript_and_python_match(run: Run, values: Values) -> None:
     r = random.Random(5)
     pairs = [_random(r) for _ in range(80)]
     texts = ["", *("".join(r.choices(ALPHABET, k=r.randint(1, 5))) for _ in range(60))]
-    theirs = run(
-        "value",
-        [
-            {
-                "code": f"{json.dumps(texts)}.map((text) => "
-                f"new RegExp({json.dumps(f'^(?:{other})$')}, 'u').test(text))"
-            }
-            for _, other in pairs
-        ],
-    )
+    code = "given[1].map((other) => given[0].map((text) => new RegExp(other, 'u').test(text)))"
+    [theirs] = values(code, given=[texts, [f"^(?:{other})$" for _, other in pairs]])
     matched = 0
     found = _grammars(run, [ours for ours, _ in pairs])
     for (ours, _), matches, grammar in zip(pairs, theirs, found, strict=True):
@@ -80,16 +70,10 @@ def test_grammars_take_what_javascript_and_python_match(run: Run) -> None:
     assert matched > 100
 
 
-def test_characters_of_classes_are_those_of_python(run: Run) -> None:
-    points = run(
-        "value",
-        [
-            {
-                "code": f"import({(PACKAGE / 'facts.js').as_uri()!r}).then((all) => "
-                "['DIGITS', 'WORD', 'SPACES'].map((name) => all[name]))"
-            }
-        ],
-    )[0]
+def test_characters_of_classes_are_those_of_python(values: Values) -> None:
+    [points] = values(
+        "(({ DIGITS, WORD, SPACES }) => [DIGITS, WORD, SPACES])(await inside('facts.js'))"
+    )
     for source, ranges in zip((r"\d", r"\w", r"\s"), points, strict=True):
         python = Regex(source, BYTES).constraint
         chosen = random.Random(1).sample(ranges, min(30, len(ranges)))
@@ -137,25 +121,21 @@ REFUSED = [
 ]  # fmt: skip
 
 
-def test_what_is_not_kept_is_refused_with_its_place(run: Run) -> None:
-    module = (PACKAGE / "regex.js").as_uri()
-    told_by = ".catch(({ name, message, column }) => [name, message, column])"
-    codes = [
-        f"import({module!r}).then(({{ ofRegex }}) => ofRegex({json.dumps(source)})){told_by}"
-        for source, _, _ in REFUSED
-    ]
-    told = run("value", [{"code": code} for code in codes])
+def test_what_is_not_kept_is_refused_with_its_place(values: Values) -> None:
+    code = """
+      const { ofRegex } = await inside('regex.js')
+      const told = ({ name, message, column }) => [name, message, column]
+      return Promise.all(given.map((source) => (async () => ofRegex(source))().catch(told)))
+    """
+    [told] = values(code, given=[source for source, _, _ in REFUSED])
     for (source, column, said), found in zip(REFUSED, told, strict=True):
         assert found[0] == "GrammarError", source[:80]
         assert said in found[1], source[:80]
         assert found[2] == column, source[:80]
 
 
-def test_what_asks_for_too_many_elements_is_refused(run: Run) -> None:
-    code = "model.generate('a', { regex: 'a{90000}'.repeat(20) })"
-    [told] = run("value", [{"code": code, "path": str(bundled_model())}])
-    assert told["error"] == "GrammarError"
-    assert "elements" in told["message"]
+def test_what_asks_for_too_many_elements_is_refused(refuses: Refuses) -> None:
+    refuses({"model.generate('a', { regex: 'a{90000}'.repeat(20) })": "elements"}, "GrammarError")
 
 
 def test_repetitions_within_repetitions_share_their_rules(run: Run) -> None:
@@ -186,15 +166,8 @@ def test_texts_match_and_are_those_of_the_grammar_in_python(run: Run, source: st
     assert re.fullmatch(source, told["text"])
 
 
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        ("model.generate('a', { regex: 'a', grammar: 'root ::= \"a\"' })", "grammar and regex are both given"),
-        ("model.generate('a', { regex: 5 })", "regex=5 is no text"),
-        ("new Chain({ regex: 'a' })", "regex needs a tokenizer"),
-    ],
-)  # fmt: skip
-def test_an_expression_needs_a_tokenizer_and_stands_alone(run: Run, code: str, said: str) -> None:
-    [told] = run("value", [{"code": code, "path": str(bundled_model())}])
-    assert told["error"] == "ParameterError"
-    assert said in told["message"]
+def test_an_expression_needs_a_tokenizer_and_stands_alone(refuses: Refuses) -> None:
+    both = "model.generate('a', { regex: 'a', grammar: 'root ::= \"a\"' })"
+    refuses({both: "grammar and regex are both given"})
+    refuses({"model.generate('a', { regex: 5 })": "regex=5 is no text"})
+    refuses({"new Chain({ regex: 'a' })": "regex needs a tokenizer"})

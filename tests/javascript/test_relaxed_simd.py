@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
 
 import pytest
-
-from tests.javascript.conftest import PACKAGE, ROOT
-
-sys.path.append(str(ROOT / "tools"))
-
 from relaxed_simd import DOT, MADD, NMADD, renumbered
+
+from tests.javascript.conftest import PACKAGE
 
 EARLIER = {MADD: b"\xfd\xaf\x01", NMADD: b"\xfd\xb0\x01"}
 """Clang 14's numbers."""

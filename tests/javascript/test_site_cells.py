@@ -13,7 +13,7 @@ import aleator
 from aleator.generate.cache_script import EXAMPLE
 from aleator.models.hub.bundled import bundled_model
 from aleator.server.playground.cells import frames
-from tests.javascript.site_engine import Ask, told
+from tests.javascript.site_engine import Ask, posts, told
 from tests.playground.conftest import Client
 
 SCRIPTS = [
@@ -25,9 +25,9 @@ SCRIPTS = [
 ]  # fmt: skip
 
 
-def cache(script: Any) -> dict[str, Any]:
-    """A request for the cells of a script."""
-    return {"method": "POST", "path": "/cache", "body": {"script": script}}
+def caches(*scripts: Any) -> list[dict[str, Any]]:
+    """Requests for the cells of scripts."""
+    return posts("/cache", *({"script": each} for each in scripts))
 
 
 def without_times(answer: dict[str, Any]) -> Any:
@@ -37,7 +37,7 @@ def without_times(answer: dict[str, Any]) -> Any:
 
 
 def test_the_cells_of_scripts_are_those_of_the_server(ask: Ask, client: Client) -> None:
-    for script, mine in zip(SCRIPTS, ask([cache(each) for each in SCRIPTS]), strict=True):
+    for script, mine in zip(SCRIPTS, ask(caches(*SCRIPTS)), strict=True):
         assert without_times(mine) == without_times(client.post("/cache", script=script)), script
 
 
@@ -51,7 +51,7 @@ def test_layers_with_windows_and_states(ask: Ask, tmp_path: Path, name: str) -> 
     spec = replace(SPECS[name], n_vocab=2048)
     path = write_model(tmp_path / "model.gguf", spec, tokenizer_from=bundled_model())
     script = ["decode 0 9", "fork 0 1", "decode 0,1 3", "decode 2 1", "rm 0"]
-    [mine] = ask([cache(script)], path)
+    [mine] = ask(caches(script), path)
     wanted = frames(aleator.load(path, n_threads=1), script)
     assert mine["error"] is None
     for one, other in zip(mine["frames"], wanted["frames"], strict=True):
@@ -60,17 +60,13 @@ def test_layers_with_windows_and_states(ask: Ask, tmp_path: Path, name: str) -> 
         assert one["window"] is None  # here these layers have the cells of the others
         assert (one["states"] is None) == (other["states"] is None)
         if one["states"]:
-            mine_now, now = (
-                {s["seq"]: s["states"][-1]["position"] for s in each["states"]["sequences"]}
-                for each in (one, other)
-            )
-            assert mine_now == now
+            assert newest(one["states"]) == newest(other["states"])
 
 
 def test_the_engine_tells_its_own_cells_in_runs(ask: Ask) -> None:
     look = {"method": "GET", "path": "/cells"}
     text = {"prompt": "ROMEO:", "seed": 1, "max_tokens": 8, "preset": "neutral"}
-    before, lines, after = ask([look, {"method": "POST", "path": "/texts", "body": text}, look])
+    before, lines, after = ask([look, *posts("/texts", text), look])
     size = before["size"]
     assert before["runs"] == [{"at": 0, "cells": size, "owner": -1, "owners": 0}]
     used = len(lines[0]["prompt"]) + 7
@@ -87,7 +83,7 @@ NONE = [
 
 
 def test_what_is_no_script_is_refused_as_the_server_does(ask: Ask, client: Client) -> None:
-    for script, mine in zip(NONE, ask([cache(each) for each in NONE]), strict=True):
+    for script, mine in zip(NONE, ask(caches(*NONE)), strict=True):
         wanted = client.refused("/cache", script=script)
         assert mine["error"]["param"] == "script"
         if isinstance(script, list):  # the server checks that first

@@ -19,11 +19,16 @@ from tests.javascript.site_window import CUT, RANGED, SLOW, TEXT, Handler, Serve
 from tests.playground import browser as chromium
 
 
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """Another file of the bundled model."""
+    return Path(shutil.copy(bundled_model(), tmp_path / "own.gguf"))
+
+
 def test_a_link_gives_the_text_that_python_writes(
     window: Window, served: Served, wanted: list[str]
 ) -> None:
-    window.open(served.address + link())
-    window.shows("ended by: length")
+    window.writes(served.address + link())
     assert window.tokens() == wanted
     window.shows("Step 3", ".opened h2")
     assert "top_k=40" in window.shows("temperature=0.8", ".stages thead")
@@ -37,8 +42,7 @@ def test_the_page_opens_without_a_network(window: Window, folder: Path, wanted: 
     kept = "return caches.keys().then((k) => k.length > 0 && navigator.serviceWorker.controller !== null)"
     window.until(lambda: window.script(kept), "the files are kept")
     served.close()
-    window.open(served.address + link())
-    window.shows("ended by: length")
+    window.writes(served.address + link())
     assert window.tokens() == wanted
     assert window.script("return crossOriginIsolated")  # its engine may have threads
 
@@ -51,49 +55,40 @@ def test_a_link_of_another_model_is_not_written_with_this_one(
     assert window.tokens() == []
     window.press("Open it with this model")
     window.shows("ended by: length")
-    window.open(served.address + link(model={"name": "x", "fingerprint": model.fingerprint}))
-    window.shows("ended by: length")
+    window.writes(served.address + link(model={"name": "x", "fingerprint": model.fingerprint}))
 
 
 def test_texts_of_the_first_model_are_forgotten_while_a_link_waits(
-    window: Window, served: Served, tmp_path: Path
+    window: Window, served: Served, own: Path
 ) -> None:
-    own = shutil.copy(bundled_model(), tmp_path / "own.gguf")
     window.open(served.address + link(model={"name": "Other", "fingerprint": "0" * 32}))
     window.shows("this link was made with another model, Other")
     window.press("Write")
     window.shows("ended by")
-    window.upload(Path(own))
+    window.upload(own)
     window.shows("Write a text, then", ".main")
     window.shows("this link was made with another model, Other")
 
 
 def test_a_link_names_views_of_the_page_only(window: Window, served: Served) -> None:
-    window.open(served.address + link(view="constructor", shade="toString"))
-    window.shows("ended by: length")
+    window.writes(served.address + link(view="constructor", shade="toString"))
 
 
-def test_a_file_is_a_model(
-    window: Window, served: Served, wanted: list[str], tmp_path: Path
-) -> None:
-    own = shutil.copy(bundled_model(), tmp_path / "own.gguf")
-    window.open(served.address + link())
-    window.shows("ended by: length")
-    window.upload(Path(own))
+def test_a_file_is_a_model(window: Window, served: Served, wanted: list[str], own: Path) -> None:
+    window.writes(served.address + link())
+    window.upload(own)
     window.shows("Write a text, then", ".main")  # the other model's text is gone
     window.press("Write")
     window.shows("ended by: length")
     assert window.tokens()[: len(wanted)] == wanted
 
 
-def test_a_file_is_kept(window: Window, served: Served, tmp_path: Path) -> None:
-    own = shutil.copy(bundled_model(), tmp_path / "own.gguf")
+def test_a_file_is_kept(window: Window, served: Served, own: Path) -> None:
     window.open(served.address)
-    window.upload(Path(own))
+    window.upload(own)
     window.press("Keep own.gguf in this browser")
     window.shows("Use own.gguf")
-    window.open(served.address + link())
-    window.shows("ended by: length")
+    window.writes(served.address + link())
     window.press("Use own.gguf")
     window.shows("Write a text, then", ".main")
     window.press("Forget own.gguf")
@@ -113,9 +108,8 @@ def test_files_of_other_pages_of_the_site_are_not_shown(window: Window, served: 
 
 
 def test_another_model_answers_what_the_first_one_has_not(
-    window: Window, served: Served, wanted: list[str], tmp_path: Path
+    window: Window, served: Served, wanted: list[str], own: Path
 ) -> None:
-    own = shutil.copy(bundled_model(), tmp_path / "own.gguf")
     Handler.ended.clear()
     window.open(f"{served.address}?model={SLOW}{link()}")
     window.shows("Another model", ".models")
@@ -125,7 +119,7 @@ def test_another_model_answers_what_the_first_one_has_not(
             "import('./transport.js').then((page) => page.send('', {method: 'GET', headers: {}}))"
             ".then((answer) => answer.json()).then(({model}) => (window.told = model.n_vocab))"
         )
-    window.upload(Path(own))
+    window.upload(own)
     window.shows("ended by: length")
     assert window.tokens() == wanted
     if imports:
@@ -165,8 +159,7 @@ def test_bad_files_end_in_messages_and_the_model_stays(
     window: Window, served: Served, wanted: list[str], tmp_path: Path
 ) -> None:
     data = bundled_model().read_bytes()
-    window.open(served.address + link())
-    window.shows("ended by: length")
+    window.writes(served.address + link())
     for name, size, part in [
         ("cut.gguf", len(data) // 2, "ends"),
         ("none.gguf", 0, "GGUF"),
@@ -204,19 +197,16 @@ def test_a_download_comes_in_ranges_and_is_kept(
     window: Window, served: Served, wanted: list[str]
 ) -> None:
     Handler.ranges.clear()
-    window.open(f"{served.address}?model={RANGED}{link()}")
-    window.shows("ended by: length")
+    window.writes(f"{served.address}?model={RANGED}{link()}")
     assert window.tokens() == wanted
     assert len(Handler.ranges) == 2
-    window.open(f"{served.address}?model={RANGED}{link()}")
-    window.shows("ended by: length")
+    window.writes(f"{served.address}?model={RANGED}{link()}")
     assert window.tokens() == wanted
     assert Handler.ranges[2:] == Handler.ranges[:1]  # is it the same file?
     window.press(f"Forget the download {RANGED}")
     gone = "return !document.querySelector('.models').textContent.includes('Forget the download')"
     window.until(lambda: window.script(gone), "it is gone")
-    window.open(f"{served.address}?model={RANGED}{link()}")
-    window.shows("ended by: length")
+    window.writes(f"{served.address}?model={RANGED}{link()}")
     assert len(Handler.ranges) == 5
 
 
@@ -230,8 +220,7 @@ def test_a_link_holds_bans_and_loops(
     }
     made = model.generate(TEXT["prompt"], preset="llama.cpp", seed=7, max_tokens=16, **options)
     texts = [{**TEXT, "parent": None, **options}]
-    window.open(served.address + link(options=options, texts=texts))
-    window.shows("ended by: length")
+    window.writes(served.address + link(options=options, texts=texts))
     shown = [model.vocab.token_bytes(token).decode() for token in made.tokens]
     assert window.tokens() == [each.replace("\n", "↵") for each in shown]
     for name, given in options.items():
@@ -246,8 +235,7 @@ def test_phases_are_those_of_python(
     made = model.generate(TEXT["prompt"], preset="llama.cpp", seed=7, max_tokens=16, phases=phases)
     chain = {"preset": "llama.cpp", "phases": phases}
     texts = [{**TEXT, "parent": None, "phases": phases}]
-    window.open(served.address + link(chain=chain, texts=texts))
-    window.shows("ended by: length")
+    window.writes(served.address + link(chain=chain, texts=texts))
     shown = [model.vocab.token_bytes(token).decode() for token in made.tokens]
     assert window.tokens() == [each.replace("\n", "↵") for each in shown]
     window.press("Chain")
@@ -311,23 +299,15 @@ def test_a_live_picture_follows_its_slider(window: Window, served: Served) -> No
 
 
 def test_a_phone_has_no_sideways_scroll(window: Window, served: Served) -> None:
-    if isinstance(window.browser, firefox.Firefox):
-        window.browser.command("WebDriver:SetWindowRect", width=400, height=800)
-    else:
-        window.browser.resize(400, 800, mobile=True)
-    window.open(served.address + link())
-    window.shows("ended by: length")
+    window.resize(400, 800)
+    window.writes(served.address + link())
     assert window.script("return document.documentElement.scrollWidth <= innerWidth")
-    if isinstance(window.browser, firefox.Firefox):
-        window.browser.command("WebDriver:SetWindowRect", width=1280, height=900)
-    else:
-        window.browser.resize(1280, 900)
+    window.resize(1280, 900)
 
 
 @pytest.mark.skipif(not chromium.AXE.is_file(), reason="axe-core is not installed: make page")
 def test_axe_finds_no_violation(window: Window, served: Served) -> None:
-    window.open(served.address + link())
-    window.shows("ended by: length")
+    window.writes(served.address + link())
     window.shows("temperature=0.8", ".stages thead")
     window.script(chromium.AXE.read_text())
     assert chromium.violations(window.browser) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from hashlib import blake2b
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.javascript.conftest import Run
-from tests.javascript.site_engine import Ask, Server, told
+from tests.javascript.site_engine import Ask, Server, check_answers, posts, told
 from tests.playground.conftest import ROOT, Client
 
 PROMPT = {"prompt": "ROMEO:\n", "seed": 7, "max_tokens": 12, "top": 3}
@@ -44,20 +43,18 @@ CHAINS: list[dict[str, Any]] = [
 def requests(chain: dict[str, Any]) -> list[dict[str, Any]]:
     """A text, a branch of it, how it goes on, and questions about them."""
     other = {"preset": "neutral", "temperature": 1.6, "seed": 7}
-    asked: list[tuple[str, dict[str, Any]]] = [
-        ("/chain", chain),
-        ("/texts", {**PROMPT, **chain}),
-        ("/texts", {"parent": 0, "at": 4, "token": 300, "max_tokens": 5, "seed": 7, **chain}),
-        ("/texts", {"parent": 0, "max_tokens": 3, "seed": 7, **chain}),
-        ("/texts/{0}/step", {"step": 5, "top": 5}),
-        ("/texts/{1}/step", {"step": 4, "top": 5}),
-        ("/texts/{1}/step", {"step": 6, "top": 5, **other}),
-        ("/texts/{0}/resample", other),
-        ("/texts/{1}/resample", chain),
-        ("/texts/{0}/draws", {"step": 2, "n": 200}),
-        ("/tokens", {"text": "To be, or néver"}),
+    branch = {"parent": 0, "at": 4, "token": 300, "max_tokens": 5, "seed": 7, **chain}
+    more = {"parent": 0, "max_tokens": 3, "seed": 7, **chain}
+    return [
+        *posts("/chain", chain),
+        *posts("/texts", {**PROMPT, **chain}, branch, more),
+        *posts("/texts/{0}/step", {"step": 5, "top": 5}),
+        *posts("/texts/{1}/step", {"step": 4, "top": 5}, {"step": 6, "top": 5, **other}),
+        *posts("/texts/{0}/resample", other),
+        *posts("/texts/{1}/resample", chain),
+        *posts("/texts/{0}/draws", {"step": 2, "n": 200}),
+        *posts("/tokens", {"text": "To be, or néver"}),
     ]
-    return [{"method": "POST", "path": path, "body": body} for path, body in asked]
 
 
 @pytest.mark.parametrize("chain", CHAINS, ids=range(len(CHAINS)))
@@ -65,10 +62,7 @@ def test_answers_are_those_of_the_server(ask: Ask, client: Client, chain: dict[s
     asked = requests(chain)
     if "grammar" in chain:  # which refuses the branch's token
         asked = [each for each in asked if "{1}" not in each["path"] and "at" not in each["body"]]
-    server = Server(client)
-    for each, mine in zip(asked, ask(asked), strict=True):
-        wanted = server.ask(**each)
-        assert told(mine) == told(wanted), each
+    check_answers(ask, client, asked)
 
 
 OBEYED: list[dict[str, Any]] = [
@@ -102,23 +96,20 @@ def test_schemas_and_expressions_give_the_text_of_their_grammar(
 
 def test_saved_pages_are_those_of_the_server(ask: Ask, client: Client) -> None:
     chain = {"preset": "llama.cpp", "mirostat": 2, "seed": 7}
-    asked: list[dict[str, Any]] = [
-        {"method": "POST", "path": "/texts", "body": each}
-        for each in (
-            {**PROMPT, **chain},
-            {"parent": 0, "at": 4, "token": 300, "max_tokens": 5, **chain},
-            {"parent": 1, "max_tokens": 3, **chain},
-            {"prompt": "</script>", "seed": 7, "max_tokens": 6, "preset": "neutral"},
-        )
-    ]
+    asked = posts(
+        "/texts",
+        {**PROMPT, **chain},
+        {"parent": 0, "at": 4, "token": 300, "max_tokens": 5, **chain},
+        {"parent": 1, "max_tokens": 3, **chain},
+        {"prompt": "</script>", "seed": 7, "max_tokens": 6, "preset": "neutral"},
+    )
     shown = {"texts": [2, 0, 3], "current": 0, "step": 2, "view": "compare", "shade": "entropy"}
     more = {
         "compare": [0, 3],
         "draws": [{"id": 3, "step": 1}, {"id": 2, "step": 4}],
         "script": ["decode 0 2", "fork 0 1"],
     }
-    asked.append({"method": "POST", "path": "/page", "body": shown | more})
-    asked.append({"method": "POST", "path": "/page", "body": {"texts": [1]}})
+    asked += posts("/page", shown | more, {"texts": [1]})
     mine = ask(asked)
     server = Server(client)
     for each in asked[:4]:
@@ -180,14 +171,8 @@ def test_texts_with_options_are_those_of_the_server(
     body = {"seed": 7, "max_tokens": 14, "top": 3, **options}
     beginning = ("prompt", "messages", "heal")
     more = {k: v for k, v in body.items() if k not in beginning} | {"parent": 0, "max_tokens": 6}
-    asked: list[dict[str, Any]] = [
-        {"method": "POST", "path": "/texts", "body": each}
-        for each in (body, more, {**more, "at": 2})
-    ]
-    asked.append({"method": "POST", "path": "/texts/{0}/step", "body": {"step": 1, "top": 4}})
-    server = Server(client)
-    for each, mine in zip(asked, ask(asked), strict=True):
-        assert told(mine) == told(server.ask(**each))
+    asked = posts("/texts", body, more, {**more, "at": 2})
+    check_answers(ask, client, asked + posts("/texts/{0}/step", {"step": 1, "top": 4}))
 
 
 @pytest.mark.parametrize("sampling", [{"temperature": 0}, {"mirostat": 2, "top_k": 2}], ids=str)
@@ -195,32 +180,19 @@ def test_steps_after_loops_have_another_temperature(
     ask: Ask, client: Client, sampling: dict[str, Any]
 ) -> None:
     body = {"seed": 7, "stop_loops": "2,2,9,5", "top": 3, "max_tokens": 20, **sampling}
-    asked: list[dict[str, Any]] = [
-        {"method": "POST", "path": "/texts", "body": each}
-        for each in ({**body, "prompt": "ROMEO: ay ay ay ay"}, {**body, "parent": 0, "at": 16})
-    ]
-    for text, step in itertools.product((0, 1), range(20)):
-        path = f"/texts/{{{text}}}/step"
-        asked.append({"method": "POST", "path": path, "body": {"step": step, "top": 2}})
-    server, seen = Server(client), set()
-    for each, mine in zip(asked, ask(asked), strict=True):
-        assert told(mine) == told(server.ask(**each))
-        if "step" in each["path"]:
-            seen.add(next(s["label"] for s in mine["stages"] if s["name"] == "temperature"))
-    assert len(seen) == 2
+    begun, later = {**body, "prompt": "ROMEO: ay ay ay ay"}, {**body, "parent": 0, "at": 16}
+    asked, steps = posts("/texts", begun, later), [{"step": i, "top": 2} for i in range(20)]
+    asked += posts("/texts/{0}/step", *steps) + posts("/texts/{1}/step", *steps)
+    stages = [each["stages"] for each in check_answers(ask, client, asked)[2:]]
+    assert len({s["label"] for each in stages for s in each if s["name"] == "temperature"}) == 2
 
 
 def test_conversations_are_those_of_the_server(ask: Ask, client: Client) -> None:
     options = {"seed": 7, "max_tokens": 12, "top": 3, "preset": "llama.cpp"}
     turns = [{"role": "user", "content": "Good <|im_end|> morrow."}]
     more = [{"role": "assistant", "content": "Nay."}, {"role": "user", "content": "Speak!"}]
-    asked: list[dict[str, Any]] = [
-        {"method": "POST", "path": "/texts", "body": {"messages": each, **options, **more_options}}
-        for each, more_options in ((turns, {}), (turns + more, {"stop": ["e"]}))
-    ]
-    server = Server(client)
-    for each, mine in zip(asked, ask(asked), strict=True):
-        assert told(mine) == told(server.ask(**each))
+    bodies = {"messages": turns, **options}, {"messages": turns + more, **options, "stop": ["e"]}
+    check_answers(ask, client, posts("/texts", *bodies))
 
 
 def test_the_declarations_are_the_servers(ask: Ask, client: Client) -> None:
@@ -284,7 +256,7 @@ def test_what_cannot_be_is_told(ask: Ask) -> None:
         ("/chain", {"phases": {"answer": {"draw": "synthid"}}}, "phases"),
         ("/nothing", {}, None),
     ]
-    answers = ask([{"method": "POST", "path": path, "body": body} for path, body, _ in cases])
+    answers = ask([each for path, body, _ in cases for each in posts(path, body)])
     assert [each["error"]["param"] for each in answers] == [param for _, _, param in cases]
     assert all(each["error"]["message"] for each in answers)
     assert answers[-4]["error"]["line"] == 1

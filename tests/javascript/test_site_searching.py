@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.javascript.site_engine import Ask, Server, told
+from tests.javascript.site_engine import Ask, check_answers, posts
 from tests.playground.conftest import Client
 
 PROMPT = "ROMEO:\nWhat"
@@ -30,16 +30,9 @@ def test_searches_are_those_of_the_server(
     ask: Ask, client: Client, options: dict[str, Any]
 ) -> None:
     seed = {"seed": 1, "max_tokens": 8, **options}
-    asked: list[dict[str, Any]] = [
-        {"method": "POST", "path": "/beams", "body": {**beginning, **seed}}
-        for beginning in (
-            {"prompt": PROMPT},
-            {"messages": [{"role": "user", "content": "Good morrow."}]},
-        )
-    ]
-    server = Server(client)
-    for each, mine in zip(asked, ask(asked), strict=True):
-        assert told(mine, ".9f") == told(server.ask(**each), ".9f")
+    messages = [{"role": "user", "content": "Good morrow."}]
+    asked = posts("/beams", {"prompt": PROMPT, **seed}, {"messages": messages, **seed})
+    check_answers(ask, client, asked, ".9f")
 
 
 def test_what_cannot_be_searched_is_refused_by_name(ask: Ask) -> None:
@@ -62,7 +55,6 @@ def test_what_cannot_be_searched_is_refused_by_name(ask: Ask) -> None:
         ({"prompt": PROMPT, "banned_regex": ["a"]}, "banned_regex"),
         ({"prompt": PROMPT, "namespace": "other"}, "namespace"),
     ]
-    asked = [{"method": "POST", "path": "/beams", "body": body} for body, _ in cases]
-    answers = ask(asked)
+    answers = ask(posts("/beams", *(body for body, _ in cases)))
     assert [each["error"]["param"] for each in answers] == [param for _, param in cases]
     assert all(each["error"]["message"] for each in answers)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import lzma
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from make_models import SPECS, write_model
 
 import aleator
 from aleator.generate.loops import LoopDetector, LoopWatch
 from aleator.models.hub.bundled import bundled_model
 from aleator.samplers import SamplingParams
-from tests.javascript.conftest import PACKAGE, ROOT, Run
+from tests.javascript.conftest import ROOT, Refuses, Run, Talks, Values
 from tests.javascript.random_cases import check_texts
 
 PATH = str(bundled_model())
@@ -81,42 +82,56 @@ def test_texts_are_the_same(run: Run) -> None:
     assert {"loop", "length", "grammar"} <= {told["reason"] for told in expected}
 
 
+PAIRS = [a + b for a in "aeiou " for b in "bcdfhlmnrstw"]
+
+
+@pytest.mark.parametrize("name", ["gemma3", "mamba", "jamba"])
+def test_windows_and_states_go_back_to_the_same_texts(run: Run, tmp_path: Path, name: str) -> None:
+    spec = replace(SPECS[name], n_vocab=2048)
+    path = write_model(tmp_path / "model.gguf", spec, tokenizer_from=bundled_model())
+    texts: list[tuple[str, dict[str, Any]]] = [
+        ("ROMEO:", {"banned_strings": PAIRS, "ignore_eos": True, "seed": n}) for n in range(3)
+    ]
+    check_texts(run, texts, 40, path)
+
+
 @pytest.mark.parametrize(("repeats", "least"), [(2, 1), (3, 10), (2, 64), (5, 7)])
-def test_loops_end_where_they_do_here(run: Run, repeats: int, least: int) -> None:
+def test_loops_end_where_they_do_here(values: Values, repeats: int, least: int) -> None:
     r = random.Random(repeats * 100 + least)
     texts = []
     for period in (1, 2, 3, 7, 8, 9, 16, 31, 50):
         cycle = [r.choice((0, 1, 2, 70000)) for _ in range(period)]
         texts.append([r.randrange(3) for _ in range(r.randrange(40))] + cycle * 20)
-    code = f"""(async () => {{
-      const {{ LoopDetector }} = await import({(PACKAGE / "loops.js").as_uri()!r})
-      return {texts}.map((text) => {{
-        const detector = new LoopDetector([{repeats}, {least}])
+    code = """
+      const { LoopDetector } = await inside('loops.js')
+      return given.texts.map((text) => {
+        const detector = new LoopDetector(given.limits)
         return text.map((token) => detector.push(token))
-      }})
-    }})()"""
-    [found] = run("value", [{"code": code}])
+      })
+    """
+    [found] = values(code, given={"texts": texts, "limits": [repeats, least]})
     for text, periods in zip(texts, found, strict=True):
         detector = LoopDetector(repeats, least)
         assert periods == [detector.push(token) for token in text]
 
 
 @pytest.mark.parametrize("order", ["temperature;top_k", "top_k", "temperature;top_k;temperature"])
-def test_loops_raise_the_temperature_where_they_do_here(run: Run, order: str) -> None:
+def test_loops_raise_the_temperature_where_they_do_here(values: Values, order: str) -> None:
     r, limits = random.Random(4), (2, 3, 1.5, 4)
     tokens = [r.choice((0, 0, 0, 1, 2)) for _ in range(300)]
     given: dict[str, Any] = {"samplers": order.split(";"), "top_k": 3}
     given |= {"temperature": 0.5} if "temperature" in order else {}
-    code = f"""(async () => {{
-      const {{ LoopWatch }} = await import({(PACKAGE / "loops.js").as_uri()!r})
-      const chain = new Chain({json.dumps(given)})
-      const watch = new LoopWatch({list(limits)}, chain)
-      const own = ({{ constructor, temperature }}) => (constructor.sampler === 'temperature' ? temperature : 0)
+    code = """
+      const { LoopWatch } = await inside('loops.js')
+      const [parameters, limits, tokens] = given
+      const chain = new Chain(parameters)
+      const watch = new LoopWatch(limits, chain)
+      const own = ({ constructor, temperature }) => (constructor.sampler === 'temperature' ? temperature : 0)
       const seen = () => chain.samplers.map(own)
-      const made = {tokens}.map((token) => [watch.push(token), seen()])
+      const made = tokens.map((token) => [watch.push(token), seen()])
       watch.end()
       return [...made, seen()]
-    }})()"""
+    """
     chain = SamplingParams(seed=1, **given).chain()
     own = given.get("temperature", 1.0)
     watch = LoopWatch(limits, chain, own)
@@ -126,7 +141,7 @@ def test_loops_raise_the_temperature_where_they_do_here(run: Run, order: str) ->
 
     expected: list[Any] = [[watch.push(token), seen()] for token in tokens]
     watch.end()
-    assert run("value", [{"code": code}]) == [[*expected, seen()]]
+    assert values(code, given=[given, limits, tokens]) == [[*expected, seen()]]
     assert {max(each) for _, each in expected} == {1.5, own if "temperature" in order else 0}
 
 
@@ -172,26 +187,26 @@ REFUSED = {
 }
 
 
-def test_a_cache_goes_back_or_begins_anew(run: Run) -> None:
-    code = f"""(async () => {{
-      const {{ following }} = await import({(PACKAGE / "completion.js").as_uri()!r})
+def test_a_cache_goes_back_or_begins_anew(values: Values) -> None:
+    code = """
+      const { following } = await inside('completion.js')
       return [[0, 9], [0, null], [2, 9], [2, null]].flatMap(([forget, next]) =>
-        ['', 'CannotRewind', 'ContextFull'].map((error) => {{
+        ['', 'CannotRewind', 'ContextFull'].map((error) => {
           const told = []
-          const seqRm = (seq, at) => {{
+          const seqRm = (seq, at) => {
             told.push(at)
             if (error) throw new AleatorError(error, '')
-          }}
+          }
           const decoded = [1, 2, 3, 4, 5]
-          try {{
-            const made = following({{ seqRm, clear: () => told.push('clear') }}, decoded, {{ next, forget }})
+          try {
+            const made = following({ seqRm, clear: () => told.push('clear') }, decoded, { next, forget })
             return [made, decoded, told]
-          }} catch (error) {{
+          } catch (error) {
             return error.name
-          }}
-        }}))
-    }})()"""
-    [found] = run("value", [{"code": code}])
+          }
+        }))
+    """
+    [found] = values(code)
     kept = [[9], [1, 2, 3, 4, 5], []]
     again = [[5], [1, 2, 3, 4], [4]], [[1, 2, 3, 4, 5], [], [4, "clear"]], "ContextFull"
     other = [[9], [1, 2, 3], [3]], [[1, 2, 3, 9], [], [3, "clear"]], "ContextFull"
@@ -199,56 +214,42 @@ def test_a_cache_goes_back_or_begins_anew(run: Run) -> None:
     assert found == [kept, kept, kept, *again, *other, *both]
 
 
-def test_what_cannot_be_avoided_ends_with_an_error(run: Run) -> None:
-    code = """(async () => {
+def test_what_cannot_be_avoided_ends_with_an_error(refuses: Refuses) -> None:
+    code = """
       const letters = model.tokenizer.encode('abcdefgh', { addSpecial: false })
-      const given = { allowed_token_ids: letters, bannedStrings: [...'abcdefgh'] }
-      await model.generate('a', { ...given, seed: 1, maxTokens: 9 }).text()
-    })()"""
-    [told] = run("value", [{"code": code, "path": PATH}])
-    assert told["error"] == "LogitsError"
+      const banned = { allowed_token_ids: letters, bannedStrings: [...'abcdefgh'] }
+      await model.generate('a', { ...banned, seed: 1, maxTokens: 9 }).text()
+    """
+    refuses({code: "none of the tokens that are left"}, "LogitsError")
 
 
-def test_what_is_wrong_is_refused_by_name(run: Run) -> None:
-    codes = [f"model.generate('a', {each})" for each in REFUSED]
-    told = run("value", [{"code": code, "path": PATH} for code in codes])
-    for said, each in zip(REFUSED.values(), told, strict=True):
-        assert each["error"] == "ParameterError", (said, each)
-        assert said in each["message"]
+def test_what_is_wrong_is_refused_by_name(refuses: Refuses) -> None:
+    refuses({f"model.generate('a', {each})": said for each, said in REFUSED.items()})
 
 
 @pytest.mark.parametrize(
     "name", ["stop", "heal", "reasoningBudget", "bannedStrings", "bannedRegex"]
 )
-def test_texts_need_a_vocabulary(run: Run, name: str) -> None:
-    given = json.dumps({name: {"heal": True, "reasoningBudget": 0}.get(name, "a")})
-    code = f"""(async () => {{
-      const {{ textOptions }} = await import({(PACKAGE / "text-options.js").as_uri()!r})
-      return [Boolean(textOptions({{}}, {given})), textOptions(null, {given})]
-    }})()"""
-    [told] = run("value", [{"code": code}])
+def test_texts_need_a_vocabulary(values: Values, name: str) -> None:
+    given = {name: {"heal": True, "reasoningBudget": 0}.get(name, "a")}
+    code = """
+      const { textOptions } = await inside('text-options.js')
+      return [Boolean(textOptions({}, given)), textOptions(null, given)]
+    """
+    [told] = values(code, given=given)
     assert told["error"] == "TokenizerError"
     assert told["message"].startswith(f"{name}: the model has no vocabulary")
 
 
-def test_a_chat_knows_the_marks_of_its_template(run: Run) -> None:
+def test_a_chat_knows_the_marks_of_its_template(talks: Talks) -> None:
     talk = [{"role": "user", "content": "a"}]
     source = "{{ messages[0].content }}<think>"
-    case = {"path": PATH, "messages": talk}
     plain = {"chatTemplate": "{{ messages[0].content }}"}
     phases = {"thinking": {"top_k": 2}, "answer": {"temperature": 1.5}}
     divided = {"chatTemplate": source, "phases": phases, "maxTokens": 30, "seed": 2}
     opened = {"chatTemplate": source, "reasoningBudget": 4, "maxTokens": 30, "seed": 2}
-    told, none, healed, in_phases, unmarked = run(
-        "talks",
-        [
-            {**case, "options": opened},
-            {**case, "options": {**plain, "reasoningBudget": 4}},
-            {**case, "options": {**plain, "heal": True}},
-            {**case, "options": divided},
-            {**case, "options": {**plain, "phases": phases}},
-        ],
-    )
+    wrong = [{**plain, "reasoningBudget": 4}, {**plain, "heal": True}, {**plain, "phases": phases}]
+    told, in_phases, none, healed, unmarked = talks(talk, opened, divided, *wrong)
     answer = aleator.load().chat(
         talk, chat_template=source, reasoning_budget=4, max_tokens=30, seed=2
     )
@@ -262,20 +263,20 @@ def test_a_chat_knows_the_marks_of_its_template(run: Run) -> None:
 
 
 def test_a_text_after_nothing_begins_without_the_space_of_the_vocabulary(
-    run: Run, tmp_path: Path
+    values: Values, tmp_path: Path
 ) -> None:
     path = tmp_path / "spm.gguf"
     path.write_bytes(lzma.decompress((ROOT / "tests/data/vocab/llama-spm.gguf.xz").read_bytes()))
-    code = f"""(async () => {{
-      const {{ Completion }} = await import({(PACKAGE / "completion.js").as_uri()!r})
-      const bytes = await (await import('node:fs/promises')).readFile({str(path)!r})
+    code = """
+      const { Completion } = await inside('completion.js')
+      const bytes = await (await import('node:fs/promises')).readFile(given)
       const data = new native.NativeArray(Uint8Array, bytes.length)
       data.array.set(bytes)
       const tokenizer = new Tokenizer(new Vocabulary(new GGUF(data)))
       const [bos, hello] = tokenizer.encode('Hello')
-      return [[bos], [bos, hello]].map((prompt) => {{
-        const given = {{ tokenizer, nCtx: 9, prompt, maxTokens: 5, stops: [] }}
-        return new Completion(new Chain(), given).feed(hello)
-      }})
-    }})()"""
-    assert run("value", [{"code": code}]) == [["Hello", " Hello"]]
+      return [[bos], [bos, hello]].map((prompt) => {
+        const text = { tokenizer, nCtx: 9, prompt, maxTokens: 5, stops: [] }
+        return new Completion(new Chain(), text).feed(hello)
+      })
+    """
+    assert values(code, given=str(path)) == [["Hello", " Hello"]]

@@ -4,56 +4,50 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aleator.models.hub.bundled import bundled_model
-from tests.javascript.conftest import PACKAGE, Run
+from tests.javascript.conftest import PACKAGE, Refuses, Values, needs
 from tests.javascript.test_models import RELAXED
 
 TOKENS = [1 + 7 * i % 200 for i in range(40)]
 
-LOGITS = """await (async () => {
+LOGITS = """
   const told = []
   for (const threads of [1, 2, 3]) {
     const model = await load(path, { nCtx: 64, threads })
     const cache = model.cache()
-    const prompt = cache.decode(TOKENS, { all: true })
+    const prompt = cache.decode(given, { all: true })
     const next = [5, 6, 7].map((token) => cache.decode([token]))
     const bits = [prompt, ...next].map((row) => Buffer.from(row.buffer).toString('base64')).join(' ')
     told.push([model.threads, bits])
     model.free()
   }
   return told
-})()"""
+"""
 
 
 @pytest.mark.parametrize("flags", [(), RELAXED], ids=["plain", "relaxed"])
 def test_logits_have_the_same_bits_with_any_number_of_threads(
-    run: Run, flags: tuple[str, ...]
+    values: Values, flags: tuple[str, ...]
 ) -> None:
-    case = {"code": LOGITS.replace("TOKENS", str(TOKENS)), "path": str(bundled_model())}
-    [told] = run("value", [case], flags)
+    [told] = values(LOGITS, given=TOKENS, flags=flags)
     assert [threads for threads, _ in told] == [1, 2, 3]
     assert len({bits for _, bits in told}) == 1
 
 
-def _value(run: Run, code: str) -> Any:
-    [value] = run("value", [{"code": code, "path": str(bundled_model())}])
-    return value
-
-
 @pytest.mark.parametrize("given", ["0", "33", "1.5", "'2'", "null"])
-def test_a_number_out_of_range_is_refused_by_name(run: Run, given: str) -> None:
-    told = _value(run, f"load('missing.gguf', {{ threads: {given} }})")
-    assert told["error"] == "ParameterError"
-    assert told["message"] == f"threads={given.strip(chr(39))}: give a whole number from 1 to 32"
+def test_a_number_out_of_range_is_refused_by_name(refuses: Refuses, given: str) -> None:
+    said = f"threads={given.strip(chr(39))}: give a whole number from 1 to 32"
+    refuses({f"load('missing.gguf', {{ threads: {given} }})": said})
 
 
-def test_models_with_threads_of_their_own_take_turns(run: Run) -> None:
-    code = """await (async () => {
+def test_models_with_threads_of_their_own_take_turns(values: Values) -> None:
+    code = """
       const models = await Promise.all([2, 3].map((threads) => load(path, { threads })))
       const text = async (model) => model.generate('ROMEO:', { seed: 4, maxTokens: 8 }).text()
       const texts = await Promise.all(models.map(text))
@@ -62,8 +56,8 @@ def test_models_with_threads_of_their_own_take_turns(run: Run) -> None:
       models[1].free()
       const error = await text(models[1]).catch((error) => error.name)
       return [models.map((each) => each.threads), new Set([...texts, again]).size, error]
-    })()"""
-    assert _value(run, code) == [[2, 3], 1, "StateError"]
+    """
+    assert values(code) == [[[2, 3], 1, "StateError"]]
 
 
 # Counts workers: those that began, in `began`; `ended` waits for all.
@@ -82,11 +76,15 @@ COUNTED = """
 """
 
 
-def _counted(run: Run, code: str) -> Any:
-    return _value(run, f"await (async () => {{{COUNTED}{code}}})()")
+Counted = Callable[[str], Any]
 
 
-def test_a_model_that_is_freed_ends_its_workers(run: Run) -> None:
+@pytest.fixture
+def counted(values: Values) -> Counted:
+    return lambda code: values(COUNTED + code)[0]
+
+
+def test_a_model_that_is_freed_ends_its_workers(counted: Counted) -> None:
     code = """
       const made = await load(path, { threads: 3 })
       await made.generate('a', { maxTokens: 2 }).text()
@@ -94,10 +92,10 @@ def test_a_model_that_is_freed_ends_its_workers(run: Run) -> None:
       made.free()
       return ended()
     """
-    assert _counted(run, code) == 2
+    assert counted(code) == 2
 
 
-def test_an_abort_while_workers_start_ends_them(run: Run) -> None:
+def test_an_abort_while_workers_start_ends_them(counted: Counted) -> None:
     code = """
       const stop = new AbortController()
       const counted = Worker.prototype.postMessage
@@ -107,7 +105,7 @@ def test_an_abort_while_workers_start_ends_them(run: Run) -> None:
       }
       return [await told(load(path, { threads: 3, signal: stop.signal })), await ended()]
     """
-    assert _counted(run, code) == ["Error: enough", 2]
+    assert counted(code) == ["Error: enough", 2]
 
 
 GONE = (
@@ -116,7 +114,7 @@ GONE = (
 )
 AGAIN = "StateError: a thread of the pool has ended: load the model again"
 KILLED = """
-  const { LOST } = await import(PACKAGE + 'threads.js')
+  const { LOST } = await inside('threads.js')
   LOST.looks = 3
   const workers = new Set()
   const counted = Worker.prototype.postMessage
@@ -133,10 +131,10 @@ KILLED = """
       if (said !== 'loaded') return said
     }
   }
-""".replace("PACKAGE", repr(PACKAGE.as_uri() + "/"))
+"""
 
 
-def test_a_worker_that_is_killed_between_requests_ends_those_that_follow(run: Run) -> None:
+def test_a_worker_that_is_killed_between_requests_ends_those_that_follow(counted: Counted) -> None:
     code = """
       await [...workers][0].terminate()
       const all = [await gone(), ...(await Promise.all([text(made), text(made)]))]
@@ -144,10 +142,10 @@ def test_a_worker_that_is_killed_between_requests_ends_those_that_follow(run: Ru
       const other = await load(path, { threads: 2 })
       return [...all, await text(other), (other.free(), await ended())]
     """
-    assert _counted(run, KILLED + code) == [GONE, AGAIN, AGAIN, "loaded", 3]
+    assert counted(KILLED + code) == [GONE, AGAIN, AGAIN, "loaded", 3]
 
 
-def test_a_worker_that_is_killed_within_a_text_ends_it(run: Run) -> None:
+def test_a_worker_that_is_killed_within_a_text_ends_it(counted: Counted) -> None:
     code = """
       const asked = [1, 2].map((seed) => {
         const generation = made.generate('a', { seed, maxTokens: 2000, ignore_eos: true })
@@ -159,19 +157,19 @@ def test_a_worker_that_is_killed_within_a_text_ends_it(run: Run) -> None:
       const all = await Promise.all(asked)
       return [...all.sort(), await text(made), (made.free(), await ended())]
     """
-    assert _counted(run, KILLED + code) == [GONE, AGAIN, AGAIN, 2]
+    assert counted(KILLED + code) == [GONE, AGAIN, AGAIN, 2]
 
 
-def test_a_model_whose_worker_was_killed_is_freed(run: Run) -> None:
+def test_a_model_whose_worker_was_killed_is_freed(counted: Counted) -> None:
     code = """
       await [...workers][0].terminate()
       made.free()
       return ended()
     """
-    assert _counted(run, KILLED + code) == 2
+    assert counted(KILLED + code) == 2
 
 
-def test_a_wrong_file_starts_no_workers(run: Run) -> None:
+def test_a_wrong_file_starts_no_workers(counted: Counted) -> None:
     code = """
       const { readFile } = await import('node:fs/promises')
       const bytes = await readFile(path)
@@ -179,10 +177,10 @@ def test_a_wrong_file_starts_no_workers(run: Run) -> None:
       return [await told(load(bytes, { threads: 3 })), ends.length]
     """
     message = "FileFormatError: the tensor 'blk.0.attn_q.weight' is missing"
-    assert _counted(run, code) == [message, 0]
+    assert counted(code) == [message, 0]
 
 
-def test_threads_that_do_not_fit_into_memory_are_refused(run: Run) -> None:
+def test_threads_that_do_not_fit_into_memory_are_refused(counted: Counted) -> None:
     code = """
       const { NativeArray } = native
       const held = []
@@ -198,7 +196,7 @@ def test_threads_that_do_not_fit_into_memory_are_refused(run: Run) -> None:
       held.forEach((each) => each.free())
       return [...refused, await told(load(path, { threads: 2 }))]
     """
-    message, *others = _counted(run, code)
+    message, *others = counted(code)
     assert message.startswith("MemoryError: threads=32: their ")
     assert message.endswith(
         " bytes do not fit into WebAssembly's memory of at most 4 GiB: give fewer"
@@ -206,22 +204,14 @@ def test_threads_that_do_not_fit_into_memory_are_refused(run: Run) -> None:
     assert others == [31, "loaded"]
 
 
-def _built() -> str:
-    """Node, where there is one and the package is built."""
-    node = shutil.which("node")
-    if node is None or not (PACKAGE / "aleator.wasm").is_file():
-        pytest.skip("node is not installed, or js/src/aleator.wasm missing: make wasm")
-    return node
-
-
 def _node(tmp_path: Path, script: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    node = _built()
+    needs("node")
     path = tmp_path / "main.mjs"
     path.write_text(
         f"const {{ load }} = await import({(PACKAGE / 'index.js').as_uri()!r})\n"
         f"const path = {str(bundled_model())!r}\n{script}"
     )
-    return subprocess.run([node, *flags, path], capture_output=True, text=True, timeout=120)
+    return subprocess.run(["node", *flags, path], capture_output=True, text=True, timeout=120)
 
 
 def test_idle_workers_do_not_keep_a_program_from_ending(tmp_path: Path) -> None:
@@ -254,7 +244,8 @@ def test_memory_that_cannot_be_shared_leaves_one_thread(tmp_path: Path) -> None:
 
 
 def test_a_module_that_cannot_be_unshared_is_refused(tmp_path: Path) -> None:
-    node, package = _built(), tmp_path / "package"
+    needs("node")
+    package = tmp_path / "package"
     shutil.copytree(PACKAGE, package)
     for module in package.glob("*.wasm"):
         module.write_bytes(module.read_bytes().replace(b"\x03env\x06memory\x02\x03", b"", 1))
@@ -263,7 +254,7 @@ def test_a_module_that_cannot_be_unshared_is_refused(tmp_path: Path) -> None:
         "delete globalThis.SharedArrayBuffer\n"
         f"await import({(package / 'index.js').as_uri()!r}).catch((e) => console.log(e.message))"
     )
-    done = subprocess.run([node, script], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(["node", script], capture_output=True, text=True, timeout=120)
     assert done.stdout == "the module imports no shared memory: build it with make wasm\n", (
         done.stderr
     )

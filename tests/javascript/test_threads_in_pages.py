@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +11,8 @@ import pytest
 
 from aleator.models.hub.bundled import bundled_model
 from tests.javascript import firefox
-from tests.javascript.conftest import PACKAGE
+from tests.javascript.conftest import PACKAGE, needs
+from tests.javascript.site_window import Files, Served
 from tests.javascript.test_threads import AGAIN, GONE
 from tests.playground import browser as chromium
 
@@ -71,43 +68,18 @@ ISOLATED = {
 }
 
 
-class _Handler(SimpleHTTPRequestHandler):
-    def __init__(self, *given: Any, headers: dict[str, str], **more: Any) -> None:
-        self.more = headers
-        super().__init__(*given, **more)
-
-    def end_headers(self) -> None:  # a Location counts where it says 302
-        for name, value in self.more.items():
-            self.send_header(name, value)
-        super().end_headers()
-
+class _Moved(Files):
     def do_GET(self) -> None:
         if self.path != "/moved" or "Location" not in self.more:
             return super().do_GET()
-        self.send_response(302)
+        self.send_response(302)  # where a Location counts
         self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def _served(folder: Path, headers: dict[str, str]) -> Iterator[str]:
-    handler = partial(_Handler, directory=str(folder), headers=headers)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The page, its worker, the package and a model."""
-    if not (PACKAGE / "aleator.wasm").is_file():
-        pytest.skip("js/src/aleator.wasm is missing: make wasm")
+    needs()
     made = tmp_path / "site"
     made.mkdir()
     for name, text in (("deed.js", DEED), ("worker.js", WORKER), ("index.html", PAGE)):
@@ -117,63 +89,55 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-@contextmanager
-def _window(kind: str, profile: Path) -> Iterator[tuple[Callable[[str], Any], Callable[[], str]]]:
-    """What opens an address, and what gives the page's title."""
-    if kind == "chromium":
+Ask = Callable[[str], Any]
+
+
+@pytest.fixture(params=["chromium", "firefox"])
+def ask(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ask]:
+    """Gives what the title of a page says, once it is JSON."""
+    kind = chromium if request.param == "chromium" else firefox
+    if kind.missing():
+        pytest.skip(f"{kind.missing()} is not installed")
+
+    def asked(open_page: Callable[[str], object], title: Callable[[], str]) -> Ask:
+        def ask(address: str) -> Any:
+            open_page("about:blank")
+            open_page(address)
+            firefox.until(lambda: title().startswith("["), "the title")
+            return json.loads(title())
+
+        return ask
+
+    if kind is chromium:
         with chromium.Browser() as made:
-            yield made.driver.get, lambda: made.driver.title
+            yield asked(made.driver.get, lambda: made.driver.title)
     else:
-        profile.mkdir()
-        with firefox.Firefox(profile) as other:
-            yield other.open, lambda: str(other.script("return document.title"))
+        (tmp_path / "profile").mkdir()
+        with firefox.Firefox(tmp_path / "profile") as other:
+            yield asked(other.open, lambda: str(other.script("return document.title")))
 
 
-@pytest.mark.parametrize("kind", ["chromium", "firefox"])
-def test_workers_of_isolated_pages_have_threads(kind: str, folder: Path, tmp_path: Path) -> None:
-    absent = (chromium if kind == "chromium" else firefox).missing()
-    if absent:
-        pytest.skip(f"{absent} is not installed")
+def test_workers_of_isolated_pages_have_threads(ask: Ask, folder: Path) -> None:
     texts = set()
-    with _window(kind, tmp_path / "profile") as (open_page, title):
-        for headers, wanted in ((ISOLATED, 3), ({}, 1)):
-            with _served(folder, headers) as address:
-                open_page(address)
-                firefox.until(lambda: title().startswith("["), "the texts")
-                told = json.loads(title())
-            assert [threads for threads, _ in told] == [wanted, 1, 1]
-            texts |= {text for _, text in told}
+    for headers, wanted in ((ISOLATED, 3), ({}, 1)):
+        with Served(folder, headers, Files) as served:
+            told = ask(served.root)
+        assert [threads for threads, _ in told] == [wanted, 1, 1]
+        texts |= {text for _, text in told}
     assert len(texts) == 1
 
 
-@pytest.mark.parametrize("kind", ["chromium", "firefox"])
-def test_a_worker_that_is_killed_ends_what_is_asked(
-    kind: str, folder: Path, tmp_path: Path
-) -> None:
-    absent = (chromium if kind == "chromium" else firefox).missing()
-    if absent:
-        pytest.skip(f"{absent} is not installed")
+def test_a_worker_that_is_killed_ends_what_is_asked(ask: Ask, folder: Path) -> None:
     (folder / "worker.js").write_text(KILLED)
     page = PAGE.replace(", await told(3), await told()", "")
     (folder / "index.html").write_text(page)
-    with (
-        _served(folder, ISOLATED) as address,
-        _window(kind, tmp_path / "profile") as (open_page, title),
-    ):
-        open_page(address)
-        firefox.until(lambda: title().startswith("["), "the errors")
-        [[n, *told]] = json.loads(title())
-    assert (n, told) == (
-        2,
-        ["a text", *(each.removeprefix("StateError: ") for each in (GONE, AGAIN, AGAIN))],
-    )
+    with Served(folder, ISOLATED, Files) as served:
+        [[n, *told]] = ask(served.root)
+    gone, again = (each.removeprefix("StateError: ") for each in (GONE, AGAIN))
+    assert (n, told) == (2, ["a text", gone, again, again])
 
 
-@pytest.mark.parametrize("kind", ["chromium", "firefox"])
-def test_a_service_worker_isolates_the_second_visit(kind: str, tmp_path: Path) -> None:
-    absent = (chromium if kind == "chromium" else firefox).missing()
-    if absent:
-        pytest.skip(f"{absent} is not installed")
+def test_a_service_worker_isolates_the_second_visit(ask: Ask, tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     for folder in (here, there):
         folder.mkdir()
@@ -181,14 +145,8 @@ def test_a_service_worker_isolates_the_second_visit(kind: str, tmp_path: Path) -
     worker = (PACKAGE.parent / "site" / "offline.js").read_text()
     (here / "offline.js").write_text(f'const VERSION = "1", FILES = ["./"]\n{worker}')
     (there / "file").write_text("of another site")
-    with (
-        _served(there, {"Access-Control-Allow-Origin": "*"}) as other,
-        _served(here, {"Location": f"{other}file"}) as address,
-        _window(kind, tmp_path / "profile") as (open_page, title),
-    ):
-        for isolated in (False, True):
-            open_page("about:blank")
-            open_page(address)
-            firefox.until(lambda: title().startswith("["), "the title")
+    with Served(there, {"Access-Control-Allow-Origin": "*"}, Files) as other:
+        file = f"{other.root}file"
+        with Served(here, {"Location": file}, _Moved) as served:
             # Who reads a file sees that it came from another site.
-            assert json.loads(title()) == [isolated, f"{other}file"]
+            assert [ask(served.root) for _ in range(2)] == [[False, file], [True, file]]

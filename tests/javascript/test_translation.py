@@ -5,24 +5,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-import pytest
-
-from tests.javascript.conftest import PACKAGE, ROOT
-
-sys.path.append(str(ROOT / "tools"))
-
 import javascript
+import pytest
 from code_to_javascript import BUILTINS, OF_LISTS
 from parsers_to_javascript import FUNCTIONS, METHODS, ParserProgram
 from patterns_to_javascript import written
 from to_javascript import Program
+
+from tests.javascript.conftest import PACKAGE, needs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,16 +219,14 @@ def spelt_numbers(n: int) -> Any:
 
 
 def in_node(function: Any, n: int, program: Program | None = None) -> Any:
-    node = shutil.which("node")
-    if node is None or not (PACKAGE / "aleator.wasm").is_file():
-        pytest.skip("node is not installed, or js/src/aleator.wasm missing: make wasm")
+    needs("node")
     file = "python.js" if program is None else "python-text.js"
     program = program or Program({}, [])
     name = program.name_of(function)
     code = [f"import * as py from {json.dumps((PACKAGE / file).as_uri())}", *program.code]
     code.append(f"console.log(JSON.stringify({name}({n})))")
     done = subprocess.run(
-        [node, "--input-type=module", "-e", "\n".join(code)],
+        ["node", "--input-type=module", "-e", "\n".join(code)],
         capture_output=True,
         text=True,
         timeout=60,

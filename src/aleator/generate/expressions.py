@@ -51,7 +51,7 @@ _ESCAPE = re.compile(r"\\(?:[pP](?:\{[^}]*\}|.)|x(?:\{[^}]*\}|..)|[0-7]{1,3}|.)"
 _CHARACTER = re.compile(r".", re.DOTALL)
 _REPEAT = re.compile(r"(?:([*+?])|\{(\d+)(,?)(\d*)\})\??")
 _QUOTED = re.compile(r"\\Q(.*?)(?:\\E|\Z)|\\.", re.DOTALL)
-_WIDE = re.compile(r"\[\^|\\[^dswnrtfv\W]|\[:\^|[^\0-\x7f]", re.DOTALL)
+_WIDE = re.compile(r"\[\^|\\(?![dswnrtfv])\w|\[:\^|[^\0-\x7f]", re.DOTALL)
 """Finds that a class may have characters of several bytes."""
 _ANCHOR = re.compile(r"\^|\\A")
 """Finds that an expression may depend on where the text begins."""
