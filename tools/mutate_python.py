@@ -15,8 +15,7 @@ Results are kept in build/mutate_python, so that a run which was stopped goes on
 Folders are tried one after the other, kernels under Triton's interpreter last.  Which test runs which of the
 changed lines is noted once per folder and state of the code; tests that take longer than ``--longest`` seconds
 are left out.  All seconds are the processor's: they do not depend on what else runs.
-tools/without_effect.toml lists changes that cannot be noticed, and why.  The exit status is 1 if more than one
-in twenty went unnoticed.
+The exit status is 1 if more than one in twenty went unnoticed.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ import sys
 import tempfile
 import threading
 import time
-import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -42,7 +40,6 @@ from ready_tests import Ready, copy_tree, tests_of
 
 ROOT = Path(__file__).parent.parent
 WORK = ROOT / "build" / "mutate_python"
-LIST = ROOT / "tools" / "without_effect.toml"
 WANTED = 0.95
 PASSED, NOT_RUN, NO_TESTS = 0, 4, 5
 """Exit statuses of pytest."""
@@ -62,15 +59,6 @@ BUILT_ON = {
 """Folder -> others whose tests run its code too, those first that are nearest to it."""
 SLACK = 180.0
 """Seconds by the clock that a test may take more than eight times what it took unchanged."""
-
-
-def without_effect() -> dict[str, str]:
-    """Key of each change that cannot be noticed -> why."""
-    listed = tomllib.loads(LIST.read_text()).get("change", []) if LIST.exists() else []
-    return {
-        f"{e['file']}: {e['code']}  [{e['old']} -> {e['new']}, {e.get('nth', 0)}]": e["why"]
-        for e in listed
-    }
 
 
 def sample(folders: Sequence[str], number: int, seed: int) -> list[Change]:
@@ -202,7 +190,7 @@ def results_file(folders: Sequence[str], number: int, seed: int) -> Path:
 def run(arguments: argparse.Namespace) -> int:
     """Make the changes, print what went unnoticed, and say how many there were."""
     folders, number, seed = arguments.folders, arguments.number, arguments.seed
-    chosen, listed = sample(folders, number, seed), without_effect()
+    chosen = sample(folders, number, seed)
     WORK.mkdir(parents=True, exist_ok=True)
     kept = results_file(folders, number, seed)
     if arguments.fresh:
@@ -211,11 +199,11 @@ def run(arguments: argparse.Namespace) -> int:
     known: dict[str, bool] = dict(json.loads(line) for line in lines)
     if arguments.again:
         known = {key: noticed for key, noticed in known.items() if noticed}
-    pending = [each for each in chosen if each.key not in known and each.key not in listed]
+    pending = [each for each in chosen if each.key not in known]
     deadline = time.monotonic() + 60 * arguments.minutes
     groups: dict[str, list[Change]] = {folder: [] for folder in (*folders, KERNELS)}
     whole: dict[str, list[Change]] = {folder: [] for folder in groups}
-    for change in (each for each in chosen if each.key not in listed):
+    for change in chosen:
         whole[group_of(change, folders)].append(change)
         if change in pending:
             groups[group_of(change, folders)].append(change)
@@ -255,23 +243,19 @@ def run(arguments: argparse.Namespace) -> int:
             except BaseException:
                 deadline = 0.0  # what has begun is finished
                 raise
-    return summary(chosen, known, listed)
+    return summary(chosen, known)
 
 
-def summary(chosen: Sequence[Change], known: dict[str, bool], listed: dict[str, str]) -> int:
+def summary(chosen: Sequence[Change], known: dict[str, bool]) -> int:
     """Print the counts; 1 if too many went unnoticed."""
-    without = [change for change in chosen if change.key in listed]
-    tried = [change for change in chosen if change.key in known and change.key not in listed]
+    tried = [change for change in chosen if change.key in known]
     unnoticed = [change for change in tried if not known[change.key]]
-    for change in without:
-        print(f"without effect: {change}\n    {listed[change.key]}")
     for change in unnoticed:
         print(f"unnoticed: {change}")
     share = 1 - len(unnoticed) / len(tried) if tried else 1.0
     print(
         f"{len(chosen)} changes: {len(tried)} tried, {len(tried) - len(unnoticed)} noticed ({share:.1%}), "
-        f"{len(unnoticed)} unnoticed, {len(without)} listed as without effect, "
-        f"{len(chosen) - len(tried) - len(without)} to come"
+        f"{len(unnoticed)} unnoticed, {len(chosen) - len(tried)} to come"
     )
     return int(share < WANTED)
 
