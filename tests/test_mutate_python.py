@@ -1,16 +1,15 @@
-"""tools/mutate_python.py: which changes there are, that they are made, and that its list is true."""
+"""tools/mutate_python.py: which changes there are, that they are made, and which tests are tried."""
 
 from __future__ import annotations
 
 import ast
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
-import chosen_tests
-import mutate_python
 import pytest
-from chosen_tests import Coverage
-from mutate_python import KERNELS, LoadedTests, group_of, sample, without_effect
+from mutate_python import Tree, sample
+from near_tests import near, words_of
 from python_changes import all_changes, changes_of
 
 ROOT = Path(__file__).parent.parent
@@ -91,124 +90,32 @@ def test_every_change_of_the_package_can_be_made() -> None:
         assert change.applied(source) != source
 
 
-def test_what_is_listed_as_without_effect_is_still_there() -> None:
-    listed = without_effect()
-    folders = {key.split("/")[2] for key in listed}
-    assert listed.keys() <= {
-        change.key for folder in folders for change in all_changes(ROOT, folder)
-    }
-    assert all(len(why) > 10 for why in listed.values())
-
-
-def test_tests_that_run_the_line_are_tried_the_quick_ones_before_the_others(tmp_path: Path) -> None:
-    file = tmp_path / "src" / "aleator" / "m.py"
-    file.parent.mkdir(parents=True)
-    file.write_text("def f():\n    return 1\nx = 2\n")
-    change, constant = changes_of(tmp_path, file)
-    assert (change.at_import, constant.at_import) == (False, True)
-    slow, quick, other = tests = ["tests/a.py::slow", "tests/a.py::quick", "tests/b.py::other"]
-    lines = {change.file: {"0": [0, 1, 2], "2": [0, 1], "3": [-1]}}
-    coverage = Coverage(tests, [30.0, 1.0, 2.0], lines)
-    assert list(coverage.of(change, Counter()).items()) == [(quick, 1.0), (slow, 30.0)]
-    assert list(coverage.of(constant, Counter())) == [quick, other, slow]
-    # What has noticed changes comes first; a line that is never run has no tests.
-    assert next(iter(coverage.of(constant, Counter({other: 1})))) == other
-    assert not Coverage(tests, [30.0, 1.0, 2.0], {}).of(change, Counter())
-    assert list(Coverage(tests, [30.0, 1.0, 2.0], {}).of(constant, Counter())) == [
-        quick,
-        other,
-        slow,
-    ]
-    assert list(coverage.of(constant, Counter(), most=3.0)) == [quick, other]
-    assert list(coverage.of(change, Counter(), most=0.5)) == [quick]
-    # A function that makes a table at import.
-    lines[change.file]["2"].append(-1)
-    assert coverage.at_import(change)
-    assert list(coverage.of(change, Counter())) == [quick, other, slow]
-
-
 def test_tests_near_the_file_come_first_those_of_its_folder_before_others() -> None:
     change = changes_of(ROOT, ROOT / "src" / "aleator" / "generate" / "scores.py")[0]
-    own, noticing, far = (
-        f"tests/generate/test_{n}.py::f" for n in ("scores", "perplexity", "stop")
-    )
-    scoring, verify = "tests/language_model/test_scoring.py::f", "tests/engine/test_verify.py::f"
-    tests = [far, verify, scoring, f"{own}[1]", f"{own}[2]", noticing]
-    coverage = Coverage(tests, [], {})
-    found = list(coverage.near(change, Counter({noticing: 1})))
-    assert found == [f"{own}[1]", f"{own}[2]", noticing, scoring, verify, far]
-    others = Coverage([f"{own}[{i}]" for i in range(300)], [], {})
-    assert len(others.near(change, Counter())) == 300
-    assert list(others.near(change, Counter(), anew=True)) == others.tests[:60]
+    found = near(ROOT, change, Counter(), kernels=False)
+    files = list(dict.fromkeys(test.partition("::")[0] for test in found))
+    assert files[0] == "tests/generate/test_scores.py"
+    assert {Path(file).parts[1] for file in files[:3]} == {"generate"}
+    assert len(found) == len(set(found)) == 60
+    (last, *_) = reversed([test for test in found if test.startswith(f"{files[0]}::")])
+    assert near(ROOT, change, Counter({last: 9}), kernels=False).index(last) <= found.index(last)
 
 
-def test_every_folder_has_tests_and_those_that_are_built_on_it() -> None:
-    for folder, others in mutate_python.BUILT_ON.items():
-        for each in (folder, *others.split()):
-            assert (ROOT / "tests" / each).is_dir()
-            assert each == folder or folder not in mutate_python.BUILT_ON.get(each, "").split()
+def test_kernels_have_tests_of_their_own() -> None:
+    change = changes_of(ROOT, ROOT / "src" / "aleator" / "models" / "kernels" / "norms.py")[0]
+    for kernels in (False, True):
+        found = near(ROOT, change, Counter(), kernels)
+        assert found
+        assert {test.startswith("tests/models/kernels/") for test in found} == {kernels}
 
 
-def test_kernels_are_a_group_of_their_own() -> None:
-    changes = {change.file: change for change in all_changes(ROOT, "models")}
-    groups = {file: group_of(change, ["models"]) for file, change in changes.items()}
-    assert groups["src/aleator/models/architectures/gemma3.py"] == "models"
-    assert groups["src/aleator/models/kernels/norms.py"] == KERNELS
-    assert groups["src/aleator/models/triton_decoder.py"] == KERNELS
-
-
-@pytest.mark.parametrize(
-    ("status", "otherwise", "noticed"),
-    [
-        (0, 0, False),
-        (1, 0, True),
-        (2, 0, True),
-        (4, 0, True),
-        (5, 0, False),
-        (-14, 0, True),
-        (1, 1, False),
-    ],
-)
-def test_the_file_is_sound_again_whatever_the_tests_say(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, otherwise: int, noticed: bool
-) -> None:
-    """Statuses of pytest with the change, and without."""
-    file = tmp_path / "src" / "aleator" / "m.py"
-    file.parent.mkdir(parents=True)
-    file.write_text("def f():\n    return 1\n")
-    (change,) = changes_of(tmp_path, file)
-    seen, counts = [], Counter[str]()
-
-    class Loaded:
-        def ask(self, change: str, **_: object) -> tuple[int, str]:
-            seen.append(Path(change).read_text())
-            return status if "1 + 1" in seen[-1] else otherwise, "tests/a.py::a"
-
-    tests = LoadedTests.__new__(LoadedTests)
-    monkeypatch.setattr(tests, "loaded", Loaded(), raising=False)
-    monkeypatch.setattr(chosen_tests, "ROOT", tmp_path)
-    tests.copy, tests.others, tests.unsound = tmp_path, Coverage([], [], {}), set()
-    tests.coverage = Coverage(["tests/a.py::a"], [1.0], {change.file: {"2": [0]}})
-    assert tests.notices(change, counts, 60.0) is noticed
-    assert counts == ({"tests/a.py::a": 1} if noticed else {})
-    changed = [text for text in seen if text == "def f():\n    return (1 + 1)\n"]
-    if status == 4:  # a name was not found, then a file could not be loaded
-        assert len(changed) == 2
-    assert len(seen) == len(changed) + (status not in (0, 5))
-    assert tests.unsound == ({"tests/a.py::a"} if otherwise else set())
-    assert file.read_text() == "def f():\n    return 1\n"
+def test_what_is_made_by_a_call_is_a_test_too(tmp_path: Path) -> None:
+    file = tmp_path / "test_a.py"
+    file.write_text("test_a = made()\nclass TestB: ...\ndef test_c(): ...\ndef helper(): ...\n")
+    assert list(words_of(file)) == ["test_a", "TestB", "test_c"]
 
 
 PACKAGE = """
-import functools
-
-def wrapped(f):
-    @functools.wraps(f)
-    def g(*a):
-        return f(*a)
-    return g
-
-@wrapped
 def f(n):
     return [i * 2 for i in range(n)]
 
@@ -218,72 +125,60 @@ def none(n):
     return n
 
 LIMIT = 5
-
-def table():
-    return 7
-
-TABLE = table()
-
-def elsewhere(n):
-    return n * 2
 """
 TESTS = """
+import pytest
 from aleator.samplers import m
 
-def test_f(): assert m.f(2) == [0, 2]
+def test_wrong(): assert m.LIMIT == 7
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_f(n): assert m.f(2) == [0, 2]
+
 def test_none(): assert m.none(0) == 3
-def test_limit(): assert m.LIMIT == 5
-def test_table(): assert m.TABLE == 7
-def test_nothing(): m.f(1)
-def test_wrong(): assert m.f(2) == 5
 """
 CONFTEST = """
-import gc
 from hypothesis import settings
 settings.register_profile("no_shrinking")
-
-def pytest_collection_finish(): gc.freeze()
-"""
-OTHER_TESTS = """
-from aleator.samplers import m
-
-def test_elsewhere(): assert m.elsewhere(3) == 6
-def test_none(): pass
 """
 
 
-@pytest.mark.parametrize("near", [False, True])
-def test_changes_are_noticed_by_tests_that_are_loaded_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, near: bool
-) -> None:
-    """A function that is wrapped, one that does not end any more, a constant, and a table made at import."""
-    copy, work = tmp_path / "copy", tmp_path / "work"
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A small package with tests, one of which fails as it is."""
     for name, text in {
         "src/aleator/__init__.py": "", "src/aleator/samplers/__init__.py": "",
         "src/aleator/samplers/m.py": PACKAGE, "tests/samplers/test_m.py": TESTS,
-        "tests/engine/test_others.py": OTHER_TESTS, "tests/conftest.py": CONFTEST,
+        "tests/conftest.py": CONFTEST,
     }.items():  # fmt: skip
-        (copy / name).parent.mkdir(parents=True, exist_ok=True)
-        (copy / name).write_text(text)
-    (copy / "tools").mkdir()
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "tools").mkdir()
     for name in ("mutated_tests.py", "other_native"):
-        (copy / "tools" / name).symlink_to(ROOT / "tools" / name)
-    work.mkdir()
-    monkeypatch.setattr(mutate_python, "WORK", work)
-    monkeypatch.setattr(chosen_tests, "ROOT", copy)
-    changes = changes_of(copy, copy / "src" / "aleator" / "samplers" / "m.py")
-    tests = LoadedTests(copy, "samplers", changes, 20.0, near)
-    try:
-        counts = Counter[str]()
-        found = {(each.code, each.new): tests.notices(each, counts, 60.0) for each in changes}
-    finally:
-        tests.end()
-    unnoticed = {key for key, noticed in found.items() if not noticed}
-    # Where lines are not noted, it is not known that the function runs at import.
-    assert unnoticed == ({("return 7", "(7 + 1)")} if near else set())
-    if near:
-        assert tests.unsound == {"tests/samplers/test_m.py::test_wrong"}
-        return
-    assert counts["tests/samplers/test_m.py::test_none"] == 4
-    assert counts["tests/engine/test_others.py::test_elsewhere"] == 2
-    assert "tests/samplers/test_m.py::test_wrong" not in counts
+        (tmp_path / "tools" / name).symlink_to(ROOT / "tools" / name)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_changes_are_noticed_by_tests_that_fail_or_hang(tree: Path) -> None:
+    """A wrong value, an endless loop, a constant that only a failing test looks at, a file that breaks."""
+    file = tree / "src" / "aleator" / "samplers" / "m.py"
+    changes = changes_of(tree, file)
+    wanted = {
+        ("i * 2", "//"): True,
+        ("while n < 3", ">="): True,
+        ("n += 1", "(1 + 1)"): True,
+        ("LIMIT = 5", "(5 + 1)"): False,
+    }
+    tests = Tree(tree, most=20.0, longest=3.0)
+    for (code, new), noticed in wanted.items():
+        (change,) = (each for each in changes if code in each.code and each.new == new)
+        assert tests.notice(change) is noticed, change
+        assert file.read_text() == PACKAGE
+    assert tests.unsound == {"tests/samplers/test_m.py::test_wrong"}
+    assert set(tests.noticed) == {
+        f"tests/samplers/test_m.py::test_{name}" for name in ("f", "none")
+    }
+    (change,) = (each for each in changes if each.code.startswith("LIMIT"))
+    assert tests.notice(replace(change, new="1 /")) is True  # it cannot be loaded
+    assert Tree(tree, most=0.0, longest=3.0).notice(changes[0]) is False  # there is no time

@@ -10,10 +10,6 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 
-class BuildError(Exception):
-    """The compiler's output."""
-
-
 def build(source: Path, folder: Path, *options: str, made: str = "_native*.so") -> Path:
     """Configure and build ``source`` in ``folder``, incrementally, and return the path of the result."""
     tools = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
@@ -23,7 +19,7 @@ def build(source: Path, folder: Path, *options: str, made: str = "_native*.so") 
     for command in (configure, ["cmake", "--build", str(folder)]):
         done = subprocess.run(command, env=tools, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise BuildError(f"{done.stdout}\n{done.stderr}")
+            raise SystemExit(f"{done.stdout}\n{done.stderr}")
     return next(folder.glob(made))
 
 

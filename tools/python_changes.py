@@ -53,7 +53,6 @@ class Change:
         new: what takes its place.
         code: the line, without the space around it.
         nth: which one it is of equal changes to equal lines of the file, from 0.
-        at_import: whether it is run when the file is imported: outside functions, or a parameter's default.
     """
 
     file: str
@@ -63,7 +62,6 @@ class Change:
     new: str
     code: str
     nth: int = 0
-    at_import: bool = False
 
     @property
     def key(self) -> str:
@@ -85,15 +83,14 @@ class Change:
 
 
 class _Finder(ast.NodeVisitor):
-    """Collects (line, column, old, new, whether it runs at import) of every change to a module."""
+    """Collects (line, column, old, new) of every change to a module."""
 
     def __init__(self, source: str) -> None:
         self.lines = source.encode().splitlines(keepends=True)
-        self.found: list[tuple[int, int, str, str, bool]] = []
-        self.depth = 0
+        self.found: list[tuple[int, int, str, str]] = []
 
     def _add(self, line: int, column: int, old: str, new: str) -> None:
-        self.found.append((line, column, old, new, self.depth == 0))
+        self.found.append((line, column, old, new))
 
     def _between(self, left: ast.expr, right: ast.expr, old: str, *new: str) -> None:
         """Changes of the operator that stands between two expressions."""
@@ -168,10 +165,8 @@ class _Finder(ast.NodeVisitor):
         defaults = [each for each in node.args.kw_defaults if each is not None]
         for each in (*node.args.defaults, *defaults):
             self.visit(each)
-        self.depth += 1
         for statement in node.body:
             self.visit(statement)
-        self.depth -= 1
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         """Look at the body, not at how the class is declared (frozen, slots)."""
@@ -215,12 +210,12 @@ def changes_of(root: Path, file: Path) -> list[Change]:
     lines = source.splitlines()
     seen: dict[tuple[str, str, str], int] = {}
     changes = []
-    for line, column, old, new, at_import in sorted(set(finder.found)):
+    for line, column, old, new in sorted(set(finder.found)):
         code = lines[line - 1].strip()
         nth = seen.get((code, old, new), 0)
         seen[code, old, new] = nth + 1
         name = file.relative_to(root).as_posix()
-        changes.append(Change(name, line, column, old, new, code, nth, at_import))
+        changes.append(Change(name, line, column, old, new, code, nth))
     return changes
 
 

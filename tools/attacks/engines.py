@@ -53,7 +53,7 @@ OTHERS: tuple[dict[str, Any], ...] = (
     {"temprature": 1},
 )
 """Options of requests that are not compared: the scene "mixes" does.  The last ones are refused.  None is
-llguidance's: when an interrupt reaches it, it once reads all debugging symbols (soak.2026-11-28.md)."""
+llguidance's: when an interrupt reaches it, it once reads all debugging symbols."""
 FEW = 8
 """Engines after which resident memory has found its level."""
 
