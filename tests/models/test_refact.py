@@ -35,7 +35,8 @@ def tensors() -> dict[str, Floats]:
     rng = np.random.default_rng(1)
 
     def matrix(out: int, n_in: int, mean: float = 0.0) -> Floats:
-        return (rng.standard_normal((out, n_in)) / n_in**0.5 + mean).astype(np.float32)
+        made: Floats = (rng.standard_normal((out, n_in)) / n_in**0.5 + mean).astype(np.float32)
+        return made
 
     def vector() -> Floats:
         return (1 + 0.2 * rng.standard_normal(N)).astype(np.float32)
