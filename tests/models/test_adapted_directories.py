@@ -55,6 +55,13 @@ AFMOE = SMALL | {
 }  # fmt: skip
 
 
+DBRX = {
+    "vocab_size": 96, "d_model": 32, "n_heads": 4, "n_layers": 2, "max_seq_len": 64,
+    "attn_config": {"kv_n_heads": 2, "clip_qkv": 1.5, "rope_theta": 1e4}, "tie_word_embeddings": False,
+    "ffn_config": {"ffn_hidden_size": 24, "moe_num_experts": 4, "moe_top_k": 2},
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("config", "sizes", "kinds", "beside"),
     [
@@ -71,6 +78,7 @@ AFMOE = SMALL | {
          ("per_layer_input_gate", "per_layer_projection", "per_layer_model_projection"), True),
         ("Qwen2MoeConfig", QWEN3_MOE, ("shared_expert_gate",), True),
         ("AfmoeConfig", AFMOE, ("q_proj", "k_proj"), True),
+        ("DbrxConfig", DBRX, ("Wqkv", "out_proj", "router.layer"), True),
         ("AfmoeConfig", AFMOE, ("self_attn.gate_proj", "router.gate"), True),
         ("AfmoeConfig", AFMOE, ("q_proj", "self_attn.gate_proj", "up_proj"), True),
     ],

@@ -72,7 +72,6 @@ DIRECTORIES: dict[str, dict[str, Any]] = {
         "model_type": "codeshell", "num_query_groups": 2, "n_inner": 96, "n_positions": 512,
         "group_query_attention": True, "activation_function": "gelu_pytorch_tanh",
     },
-    "refact": GPT | {"model_type": "gpt_refact", "sizes": WIDE, "multi_query": True},
     "jais": GPT | {
         "model_type": "jais", "n_inner": 96, "activation_function": "swiglu",
         "position_embedding_type": "alibi", "mup_embeddings_scale": 4.0, "mup_output_alpha": 2.0,
@@ -150,13 +149,13 @@ FFN = {"ffn_mult": 6.0}
         ("deci", {"block_configs": None, "num_key_value_heads_per_layer": [3, 1]}, "multiple of 3"),
         ("qwen", {"rotary_pct": 0.5}, "rotary_pct"),
         ("codeshell", {"group_query_attention": False}, "group_query_attention"),
-        ("refact", {"multi_query": False}, "multi_query"),
         ("jais", {"alibi_scaling": {"type": "linear", "factor": 2.0}}, "factor"),
         ("jais", {"mup_scale_qk_dot_by_d": False}, "not divided by the size of a head"),
         ("jais", {"position_embedding_type": "learned"}, "position_embedding_type"),
         ("openelm", {"num_kv_heads": [2]}, "num_kv_heads has 1 entries for 2 layers"),
         ("openelm", {"num_kv_heads": [3, 2]}, "4 heads are not a multiple of 3"),
         ("openelm", {"ffn_with_glu": False}, "ffn_with_glu"),
+        ("plamo3", {"scale_embedding": True}, "scale_embedding"),
         ("plamo", {"n_shared_head": 0}, "n_shared_head is 0; it must be between 1 and"),
         ("spark2_5", {"headwise_attn_output_gate": False}, "headwise_attn_output_gate"),
         ("deepseek2-ocr", {"architectures": ["DeepseekVLV2ForCausalLM"]}, "is not supported"),
@@ -176,6 +175,16 @@ def test_factors_of_jais_within_its_own_length() -> None:
     scaling = {"alibi_scaling": {"type": "linear", "train_seq_len": 64}}
     _, config = read_json(Fields("config.json", USUAL | given | older | scaling))
     assert (config.embedding_scale, config.logit_scale, config.context_length) == (14.6, 0.111, 64)
+
+
+def test_the_long_rotation_of_plamo3_is_not_in_windows() -> None:
+    given = {"model_type": "plamo3", "sliding_window": 40, "rope_global_theta": 2e4}
+    longer = {"rope_scaling_factor": 4.0, "initial_context_length": 128}
+    _, config = read_json(Fields("config.json", USUAL | given | longer))
+    window = config.window
+    assert window is not None
+    assert (window.size, window.rope.scaling, window.rope.theta) == (40, "none", 1e4)
+    assert (config.rope.scaling, config.rope.theta, config.tied) == ("yarn", 2e4, True)
 
 
 def test_kv_heads_of_decilm() -> None:

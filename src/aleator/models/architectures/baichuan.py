@@ -14,8 +14,9 @@ from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
 from aleator.models.config import Fields, GGUFFile, ModelConfig, StoredTensor
 from aleator.models.json_config import full_attention
 
-ALIBI = {40: 8.0}
-ROTATED = 32
+ALIBI = 8.0
+SLOPED, ROTATED = 40, 32
+"""Layers of the model with ALiBi, and of that with a rotation."""
 BAICHUAN_2 = 125696
 """The tokens of Baichuan 2, whose rows of the output matrix are divided by their lengths."""
 
@@ -24,7 +25,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     config = gguf_config.transformer(gguf, architecture)
     n = config.n_layers
     unrotated = () if n == ROTATED else (True,) * n
-    return replace(config, unrotated=unrotated, alibi=ALIBI.get(n, 0.0))
+    return replace(config, unrotated=unrotated, alibi=ALIBI if n == SLOPED else 0.0)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
@@ -35,7 +36,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     config = full_attention(fields, architecture)
     if rotated:
         return config
-    return replace(config, unrotated=(True,) * config.n_layers, alibi=8.0)
+    return replace(config, unrotated=(True,) * config.n_layers, alibi=ALIBI)
 
 
 def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:

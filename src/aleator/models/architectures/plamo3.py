@@ -8,9 +8,18 @@ import numpy as np
 
 from aleator.models import gguf_config
 from aleator.models.architecture import Architecture, HuggingFace
-from aleator.models.config import MAX_THETA, Fields, GGUFFile, ModelConfig, RopeConfig, StoredTensor
+from aleator.models.config import (
+    MAX_THETA,
+    Fields,
+    GGUFFile,
+    ModelConfig,
+    RopeConfig,
+    StoredTensor,
+    refuse,
+)
 from aleator.models.json_config import full_attention, read_windows
 
+THETA, WINDOW = 150000.0, 128  # if config.json has none
 EVERY = 8  # the last of this many layers sees everything, unless the file says otherwise
 LAYER = {
     "pre_mixer_norm": "attn_norm",
@@ -40,7 +49,10 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json; YaRN is in windows too, as in llama.cpp."""
+    """The dimensions in config.json; windows have a rotation without scaling."""
+    refuse(fields, "embeddings that are multiplied", "scale_embedding")
+    size = fields.get("sliding_window", WINDOW)  # of older files
+    fields = fields.over({"rope_theta": fields.get("rope_global_theta", THETA)})
     growth = fields.number("rope_scaling_factor", 1.0, 1e6, 1.0)
     if growth != 1:
         scaling = {
@@ -50,12 +62,12 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
             "truncate": False,
         }
         fields = fields.changed(rope_scaling=scaling)
-    config = full_attention(fields, architecture)
+    config = full_attention(fields, architecture, tied=True)
     every = fields.layers("sliding_window_pattern", EVERY)
     theta = fields.number("rope_local_theta", 1.0, MAX_THETA, RopeConfig().theta)
+    local = RopeConfig(theta=theta, dim=config.rope.dim, style=config.rope.style)
     layers = [(layer + 1) % every != 0 for layer in range(config.n_layers)]
-    sized = fields.changed(sliding_window=fields.length("window_size", 2048))
-    local = replace(config.rope, theta=theta)
+    sized = fields.changed(sliding_window=fields.length("window_size", size))
     return replace(config, window=read_windows(sized, config, layers, rope=local))
 
 

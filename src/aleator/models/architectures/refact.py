@@ -1,13 +1,19 @@
-"""refact: llama with attention that falls with the distance (ALiBi) instead of a rotation."""
+"""refact: llama with attention that falls with the distance (ALiBi) instead of a rotation.
+
+The model's own norms subtract the mean, which nothing else reads.  Without means in what is added to the hidden
+states, llama.cpp's root mean squares are the same norms.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from aleator.models import gguf_config
 from aleator.models.architecture import Architecture, HuggingFace, outside
 from aleator.models.architectures import gpt_files
-from aleator.models.config import Fields, GGUFFile, ModelConfig, refuse_others
+from aleator.models.config import Fields, GGUFFile, ModelConfig, StoredTensor, refuse_others
 
 ALIBI = 8.0
 STEP = 256
@@ -33,7 +39,23 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     width = 2 * 4 * fields.width("n_embd", 768) // 3
     sizes = fields.changed(n_inner=-(-width // STEP) * STEP, activation_function="silu")
     config = gpt_files.read_json(sizes, architecture, num_key_value_heads=1)
-    return replace(config, alibi=ALIBI)
+    return replace(config, alibi=ALIBI, tied=False)  # embeddings become others
+
+
+def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
+    """Convert a tensor to GGUF's form: embeddings have no mean."""
+    if name != "token_embd.weight":
+        return tensor
+    rows = tensor.floats()
+    return StoredTensor.of(rows - rows.mean(1, dtype=np.float64, keepdims=True).astype(np.float32))
+
+
+def without_means(name: str, tensor: StoredTensor, _: Fields, config: ModelConfig) -> StoredTensor:
+    """Convert a tensor to GGUF's form: what attention and feed-forward give has no mean."""
+    if not name.endswith((".attn_output.weight", ".ffn_down.weight")):
+        return tensor
+    made = tensor.floats()
+    return StoredTensor.of(made - made.mean(0, dtype=np.float64).astype(np.float32))
 
 
 REFACT = Architecture(
@@ -47,5 +69,7 @@ REFACT = Architecture(
         layers="h",
         outer=outside("transformer.wte", "ln_f"),
         layer=LAYER,
+        convert=as_gguf,
+        convert_fields=without_means,
     ),
 )

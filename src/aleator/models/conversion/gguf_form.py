@@ -312,7 +312,8 @@ def llama_cpp_lacks(config: ModelConfig, names: Container[str]) -> list[str]:
         "norms of queries and keys with fewer than 64 layers": (
             name == "command-r" and "blk.0.attn_q_norm.weight" in names and n < 64
         ),
-        "fewer heads of keys than of queries": grouped and name in ("dots1", "olmoe"),
+        "fewer heads of keys than of queries": grouped
+        and name in ("deepseek2-ocr", "dots1", "olmoe", "qwen"),
         "scores and logits without a cap": name == "gemma2"
         and not (config.attention_softcap and config.logit_softcap),
         f"YaRN with beta_fast={betas[0]:g} and beta_slow={betas[1]:g} instead of 32 and 1": (
