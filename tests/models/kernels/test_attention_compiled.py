@@ -158,11 +158,14 @@ def test_attention_that_finishes_latent_heads_fits(
 
 
 def constants(
-    kind: str, group: int, dim: int, dim_v: int, hadamard: int = 0, scores: bool = True, mixes: bool = True
+    kind: str, group: int, dim: int, dim_v: int, hadamard: int = 0, scores: bool = True, mixes: bool = True,
+    finishes: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Those of attention of 8 heads of keys; what may be done besides is not."""
     padded, once = triton.next_power_of_2(group), scores and mixes
-    most = attention._most_cells(kind, BYTES[kind], dim)
+    most = 64
+    if once or finishes:
+        most = attention._most_cells(kind, BYTES[kind], dim)
     b = attention._blocks(8, padded, dim_v, False, once, most)
     ways = {
         f"{side}_{way}": size
@@ -186,10 +189,13 @@ def fits(
     more: dict[str, Any], **steps: bool,
 ) -> None:  # fmt: skip
     """``more_types`` and ``more``: types and constants of what else the launch does."""
-    fixed = constants(kind, group, dim, dim, hadamard, **steps)
+    fixed = constants(kind, group, dim, dim, hadamard, finishes="finish" in more_types, **steps)
     fixed |= {"CAPPED": hadamard > 0, "slopes": None, **({} if hadamard else {"sink_scores": None})}
     fixed = {name: of for name, of in fixed.items() if name not in more_types} | more
-    warps = 4 if fixed["SCORES"] else max(1, min(8, fixed["CHANNELS"] // 32))
+    warps = 4
+    if not fixed["SCORES"]:
+        blocks = attention._Blocks(1, fixed["QUERIES"], fixed["CELLS"], fixed["CHANNELS"])
+        warps, fixed["QUERIES"] = attention._of_values(blocks)
     how = {"num_warps": warps, "maxnreg": 255}
     check(attention_kernels.attend, capability, pointers(kind) | more_types, fixed, **how)
 

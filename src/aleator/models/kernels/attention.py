@@ -36,10 +36,10 @@ GPUs of today run about so many at a time.  More would wait, and read keys that 
 ROOM = 1 << 23
 """Floats of scores that are held at a time, unless a single token needs more."""
 
-HIGHEST = 16
-"""At least so many scores have one highest score that is held besides; fewer only where scores take little."""
+HIGHEST = 8
+"""At least so many scores have one highest score that is held besides."""
 
-_WIDE = 192  # with wider keys, and 8 queries a program, one launch takes fewer cells and channels
+_WIDE = 192  # with wider keys, and 8 queries, programs that do more take fewer cells and channels
 
 
 def attend(
@@ -99,7 +99,9 @@ def attend(
     size = keys.heads * padded * seen.longest
     few = t <= FEW and seen.longest <= SHORT
     once = few and room is None and t * size <= max(ROOM, size)
-    most = _most_cells(keys.kind, max(keys.block_bytes, values.block_bytes), dim)
+    most = 64
+    if once or finish is not None:
+        most = _most_cells(keys.kind, max(keys.block_bytes, values.block_bytes), dim)
     if rotation > 1 and variants == 1 and not finished:
         q = hadamard(q.clone(memory_format=torch.contiguous_format), rotation)
     if room is None:
@@ -127,7 +129,7 @@ def attend(
             q, q.stride(0), keys.data, keys.halves, values.data, values.halves, out, room, tops,
             seen.tokens, seen.cells, cells, seen.rows if variants > 1 else cells, seen.positions, slopes, sinks,
             begin, min(at_once, t - begin), t, seen.longest, each, *keys.strides, *values.strides, scale,
-            softcap, HEADS=keys.heads, GROUP=group, PADDED=padded, QUERIES=b.group, DIM=dim, KIND=keys.kind,
+            softcap, HEADS=keys.heads, GROUP=group, PADDED=padded, DIM=dim, KIND=keys.kind,
             BYTES=keys.block_bytes, VARIANTS=variants > 1, CAPPED=softcap != 0, PAIRS=b.pairs, CELLS=b.cells,
             VALUES=values.dim, VALUE_KIND=values.kind, VALUE_BYTES=values.block_bytes, CHANNELS=b.channels,
             HADAMARD=_hadamard_of(values.rotation), **of, num_warps=warps, maxnreg=255, **EXACT,
@@ -140,11 +142,13 @@ def attend(
             further = triton.cdiv(beside.programs, pairs * each * z)
             more |= {"beside": (beside.arguments, beside.count), "SCAN": beside.shape}
         grid = pairs * each, 1 + further, z
-        step(begin, grid, 4 if own is None else WARPS, SCORES=True, MIXES=once, **more)
+        warps = 4 if own is None else WARPS
+        step(begin, grid, warps, QUERIES=b.group, SCORES=True, MIXES=once, **more)
         more = {}
         if not once:
-            warps = max(1, min(8, b.channels // 32))
-            step(begin, (pairs, channels, groups), warps, SCORES=False, MIXES=True)
+            warps, queries = _of_values(b)
+            grid = pairs, channels, padded // queries
+            step(begin, grid, warps, QUERIES=queries, SCORES=False, MIXES=True)
     return made.view(t, -1)
 
 
@@ -184,8 +188,13 @@ class _Blocks(NamedTuple):
     channels: int
 
 
+def _of_values(b: _Blocks) -> tuple[int, int]:
+    """Warps and queries of a program that adds values, and makes no scores."""
+    return max(1, min(8, b.channels // 32)), min(b.group, sized(b.group, 2048 // b.channels))
+
+
 def _most_cells(kind: str, block_bytes: int, dim: int) -> int:
-    """How many cells fit into registers at a time, of one launch with 8 queries a program."""
+    """How many cells fit into registers at a time, where programs do more than scores of 8 queries."""
     if dim > _WIDE:
         return 8 if kind == "f32" else 16
     return 16 if block_bytes > 4 else 64
@@ -202,8 +211,8 @@ def _blocks(pairs: int, group: int, dim_v: int, variants: bool, once: bool, most
     cells, channels = 64 if queries < QUERIES and not variants else 32, sized(1024, 32)
     if once:
         channels = 128
-    if once and most < 64 and queries == QUERIES:
-        cells, channels = most, 64
+    if most < 64 and queries == QUERIES:
+        cells, channels = most, min(channels, 64)
     return _Blocks(
         together, queries, sized(64, cells), min(triton.next_power_of_2(dim_v), channels)
     )

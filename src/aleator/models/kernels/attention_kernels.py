@@ -213,8 +213,11 @@ def attend(
             further = further * tl.num_programs(2) + tl.program_id(2)
             scanned(beside[0], beside[1], further, None, SCAN)
             return
-    programs = tl.cdiv(HEADS * n_tokens, PAIRS)
-    number, share = tl.program_id(0) % programs, tl.program_id(0) // programs
+    number, share, cells_apart = tl.program_id(0), 0, CELLS
+    if not MIXES:
+        programs = tl.cdiv(HEADS * n_tokens, PAIRS)
+        number, share = number % programs, number // programs
+        cells_apart = shares * CELLS
     if own is not None:
         head_, token = tl.program_id(2), number.to(tl.int64) * GROUP + tl.program_id(2)
         own_queries(own, q + token * DIM, head_, token, MATRICES, TILES, NATIVE)
@@ -222,17 +225,21 @@ def attend(
         t = number % n_tokens
         kept = t * HEADS + number // n_tokens + tl.arange(0, 1)
         member = tl.program_id(2) * QUERIES + tl.arange(0, QUERIES)
-        q += share.to(tl.int64) * n_tokens * q_stride
+        if not MIXES:
+            q += share.to(tl.int64) * n_tokens * q_stride
         finish_group(
             finish, kept * GROUP + member, member < GROUP, share, n_tokens, FORMS, 0, SHAPE, QUERIES
         )
-        last = tl.maximum(tl.load(tokens + 3 * all + t) - 1, 0)
-        if last // CELLS % shares == share:
+        mine = True
+        if not MIXES:
+            last = tl.maximum(tl.load(tokens + 3 * all + t) - 1, 0)
+            mine = last // CELLS % shares == share
+        if mine:
             for g in tl.static_range(1, len(FORMS)):
                 finish_group(finish, kept, kept >= 0, 0, n_tokens, FORMS, g, SHAPE, 1)
         tl.debug_barrier()
     if SCORES:
-        for from_ in range(share * CELLS, longest, shares * CELLS):
+        for from_ in range(share * CELLS, longest, cells_apart):
             _score_cells(
                 q, q_stride, keys, key_halves, scores, tops, tokens, key_cells, index, positions, slopes,
                 number, from_,
