@@ -238,6 +238,17 @@ def attend(
             for g in tl.static_range(1, len(FORMS)):
                 finish_group(finish, kept, kept >= 0, 0, n_tokens, FORMS, g, SHAPE, 1)
         tl.debug_barrier()
+    if HADAMARD[0] > 0:
+        pair = number * PAIRS + tl.arange(0, PAIRS)
+        head = pair // n_tokens
+        t = (begin + pair - head * n_tokens).to(tl.int64)
+        member = tl.program_id(2) * QUERIES + tl.arange(0, QUERIES)
+        real = (pair < HEADS * n_tokens)[:, None] & (member < GROUP)[None, :]
+        query = (t * HEADS + head)[:, None] * GROUP + member[None, :]
+        real, place = (
+            tl.reshape(real, (PAIRS * QUERIES, 1)),
+            tl.reshape(query * VALUES, (PAIRS * QUERIES, 1)),
+        )
     if SCORES:
         for from_ in range(share * CELLS, longest, cells_apart):
             _score_cells(
@@ -260,15 +271,8 @@ def attend(
                 HEADS, GROUP, PADDED, QUERIES, VALUES, VALUE_KIND, VALUE_BYTES, PAIRS, CELLS, CHANNELS,
             )  # fmt: skip
         if HADAMARD[0] > 0:
-            pair = number * PAIRS + tl.arange(0, PAIRS)
-            head = pair // n_tokens
-            t = (begin + pair - head * n_tokens).to(tl.int64)
-            member = tl.program_id(2) * QUERIES + tl.arange(0, QUERIES)
-            real = (pair < HEADS * n_tokens)[:, None] & (member < GROUP)[None, :]
-            query = (t * HEADS + head)[:, None] * GROUP + member[None, :]
             hadamard_heads(
-                out + tl.reshape(query * VALUES, (PAIRS * QUERIES, 1)),
-                tl.reshape(real, (PAIRS * QUERIES, 1)),
+                out + place, real,
                 first, end, PAIRS * QUERIES, HADAMARD[0], HADAMARD[1], HADAMARD[2],
             )  # fmt: skip
     if own is not None:
