@@ -165,7 +165,7 @@ def constants(
     padded, once = triton.next_power_of_2(group), scores and mixes
     most = 64
     if once or finishes:
-        most = attention._most_cells(kind, BYTES[kind], dim)
+        most = attention._most_cells(BYTES[kind], dim)
     b = attention._blocks(8, padded, dim_v, False, once, most)
     ways = {
         f"{side}_{way}": size

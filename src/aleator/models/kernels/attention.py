@@ -101,7 +101,7 @@ def attend(
     once = few and room is None and t * size <= max(ROOM, size)
     most = 64
     if once or finish is not None:
-        most = _most_cells(keys.kind, max(keys.block_bytes, values.block_bytes), dim)
+        most = _most_cells(max(keys.block_bytes, values.block_bytes), dim)
     if rotation > 1 and variants == 1 and not finished:
         q = hadamard(q.clone(memory_format=torch.contiguous_format), rotation)
     if room is None:
@@ -193,10 +193,10 @@ def _of_values(b: _Blocks) -> tuple[int, int]:
     return max(1, min(8, b.channels // 32)), min(b.group, sized(b.group, 2048 // b.channels))
 
 
-def _most_cells(kind: str, block_bytes: int, dim: int) -> int:
+def _most_cells(block_bytes: int, dim: int) -> int:
     """How many cells fit into registers at a time, where programs do more than scores of 8 queries."""
     if dim > _WIDE:
-        return 8 if kind == "f32" else 16
+        return 8 if block_bytes > 2 else 16
     return 16 if block_bytes > 4 else 64
 
 

@@ -244,11 +244,8 @@ def attend(
         t = (begin + pair - head * n_tokens).to(tl.int64)
         member = tl.program_id(2) * QUERIES + tl.arange(0, QUERIES)
         real = (pair < HEADS * n_tokens)[:, None] & (member < GROUP)[None, :]
-        query = (t * HEADS + head)[:, None] * GROUP + member[None, :]
-        real, place = (
-            tl.reshape(real, (PAIRS * QUERIES, 1)),
-            tl.reshape(query * VALUES, (PAIRS * QUERIES, 1)),
-        )
+        real = tl.reshape(real, (PAIRS * QUERIES, 1))
+        query = head[:, None] * GROUP + member[None, :]
     if SCORES:
         for from_ in range(share * CELLS, longest, cells_apart):
             _score_cells(
@@ -271,10 +268,10 @@ def attend(
                 HEADS, GROUP, PADDED, QUERIES, VALUES, VALUE_KIND, VALUE_BYTES, PAIRS, CELLS, CHANNELS,
             )  # fmt: skip
         if HADAMARD[0] > 0:
+            at = tl.reshape((t[:, None] * (HEADS * GROUP) + query) * VALUES, (PAIRS * QUERIES, 1))
             hadamard_heads(
-                out + place, real,
-                first, end, PAIRS * QUERIES, HADAMARD[0], HADAMARD[1], HADAMARD[2],
-            )  # fmt: skip
+                out + at, real, first, end, PAIRS * QUERIES, HADAMARD[0], HADAMARD[1], HADAMARD[2]
+            )
     if own is not None:
         own_values(own, out + token * VALUES, head_, token, MATRICES, TILES, NATIVE)
 
