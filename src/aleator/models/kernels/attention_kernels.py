@@ -226,7 +226,7 @@ def attend(
         kept = t * HEADS + number // n_tokens + tl.arange(0, 1)
         member = tl.program_id(2) * QUERIES + tl.arange(0, QUERIES)
         if not MIXES:
-            q += share.to(tl.int64) * n_tokens * q_stride
+            q += n_tokens.to(tl.int64) * share * q_stride
         finish_group(
             finish, kept * GROUP + member, member < GROUP, share, n_tokens, FORMS, 0, SHAPE, QUERIES
         )
