@@ -96,6 +96,20 @@ def test_other_layers_are_few_launches(name: str, most: int, tmp_path: Path) -> 
     assert max(counts.values()) <= most, counts
 
 
+@pytest.mark.parametrize("kind", ["f16", "q8_0"])
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("llama", 6), ("qwen3", 6), ("gemma3", 6), ("mpt", 6), ("gpt-oss", 7), ("qwen3moe", 7), ("falcon-h1", 7)],
+)  # fmt: skip
+def test_over_1024_cells_a_layer_is_one_launch_more(
+    name: str, most: int, kind: str, tmp_path: Path
+) -> None:
+    weights = open_weights(write_wide(tmp_path / "m.gguf", MODELS[name], "Q4_K"))
+    for step in device_plan(weights, 1100, kind, kind, 512, (1, 16)).steps:
+        counts = {k: p.launches / p.layers for k, p in step.parts.items() if p.layers}
+        assert max(counts.values()) == most, counts
+
+
 def test_only_the_experts_in_use_are_read(tmp_path: Path) -> None:
     spec = MODELS["qwen3moe"]
     assert isinstance(spec, Spec)

@@ -112,11 +112,13 @@ def step_bytes(weights: Weights, places: Sequence[Place], n_ubatch: int, n_ctx: 
     """The most bytes that steps of ``n_ubatch`` tokens take besides weights and cache, by count.
 
     A token sees at most ``n_ctx`` cells.  Counted are the outputs of all matrices of the widest layer, half of
-    them again for what is made of them, the layer's inputs, scores of attention and the highest of them, lists
-    of the cells that are seen, and sums of blocks, or for a few tokens the memory of a product's programs: all
-    of it twice, as captured steps and others have memory of their own; and the logits of captured steps.
+    them again for what is made of them, the layer's inputs, scores of attention, the highest of them, its
+    queries, lists of the cells that are seen, and sums of blocks, or for a few tokens the memory of a product's
+    programs: all of it twice, as captured steps and others have memory of their own; and the logits of captured
+    steps.
     """
-    from aleator.models.kernels.attention import HIGHEST, ROOM  # PyTorch and Triton are optional
+    # PyTorch and Triton are optional
+    from aleator.models.kernels.attention import HIGHEST, QUERIES, ROOM
     from aleator.models.kernels.fused import PROGRAMS
     from aleator.models.kernels.product import FEW, SUMS, TILE
 
@@ -138,11 +140,13 @@ def step_bytes(weights: Weights, places: Sequence[Place], n_ubatch: int, n_ctx: 
         inputs += 2 * config.n_layers * config.per_layer.width
     of_token = inputs + 1.5 * max(widths)
     logits = 3 * min(n_ubatch, LOGITS) * config.n_vocab
-    layers = (layer for layer, place in enumerate(places) if place.dtype == EXACT)
-    heads = max((_score_heads(config, each) for each in layers if config.attends(each)), default=0)
+    exact = (layer for layer, place in enumerate(places) if place.dtype == EXACT)
+    layers = [layer for layer in exact if config.attends(layer)]
+    heads = max((_score_heads(config, each) for each in layers), default=0)
+    dim = max((config.stored_head_dims(each)[0] for each in layers), default=0)
     # Two kinds of layers have lists; a captured step of each power of two has its own.
     scores, lists = max(ROOM, heads * _power(n_ctx)), 2 * 2 * _power(n_ctx)
-    scores += scores // HIGHEST
+    scores += scores // HIGHEST + PROGRAMS * QUERIES * dim
     # Each program of a product with few rows has them rounded, with sums of blocks, or normalised.
     few = PROGRAMS * min(_power(n_ubatch), TILE) * n_in + min(n_ubatch, FEW) * of_token
     return int(4 * (2 * (max(scores + n_ubatch * of_token, few) + lists + sums) + logits))

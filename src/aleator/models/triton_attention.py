@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aleator.models.kernels.attention import ALONE, QUERIES, attend, joins
+from aleator.models.kernels.attention import ALONE, QUERIES, attend, moved, shares
 from aleator.models.kernels.cells import side, store
 from aleator.models.kernels.floats import Work
 from aleator.models.kernels.fused import product_of_few
 from aleator.models.kernels.heads import Heads, finishing, heads_of
 from aleator.models.kernels.own_heads import OwnHeads
 from aleator.models.kernels.product import FEW
-from aleator.models.kernels.rotation import rotate
+from aleator.models.kernels.rotation import RotationAngles, hadamard, rotate
 from aleator.models.kernels.works import launch
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.operands import Attending, EachHead, Factors
@@ -65,22 +65,24 @@ class TritonAttention(TorchOps):
         ``beside``: what is done too, in the same launch if there is no ``up``.
         """
         given = triton_pass(batch)
+        turn = _turn(how, given)
         if how.stores and k and _by_pytorch(given, how):
             launch(beside)
-            return super().finish(q, k, v, how, batch, up)
+            return hadamard(super().finish(q, k, v, how, batch, up).contiguous(), turn)
         rotates = how.rotary is not None
         angles = None if how.rotary is None else given.rotation_angles[how.rotary]
         scales = batch.query_scales if how.grows else None
         # The same launch makes the first channels of queries that are only rotated, in others.
         few = isinstance(up, HeadMatrices) and up.single and len(q[0]) <= FEW
-        joined = up if isinstance(up, HeadMatrices) and few and scales is None else None
+        plain = scales is None and turn < 2
+        joined = up if isinstance(up, HeadMatrices) and few and plain else None
         if joined is not None:
             groups = [_with_room(q[1], joined.n_out, rotates)]
         else:
             q = q if up is None else (up(q[0]), *q[1:])
-            groups = [
-                heads_of(q, row_norm(how.norms[0]), rotates, None, together=how.norm_together)
-            ]
+            norm = row_norm(how.norms[0])
+            queries = heads_of(q, norm, rotates, None, together=how.norm_together)
+            groups = [queries._replace(turn=turn)]
         if how.stores and k:
             groups += _stored(k, v, how, given)
         cells = given.cell_ids[how.windowed]
@@ -111,18 +113,20 @@ class TritonAttention(TorchOps):
         how: Attending,
         batch: Pass,
     ) -> Tensor:
-        """See :class:`TorchOps`; takes one launch of few cells, if no token sees another new one's."""
+        """See :class:`TorchOps`; takes no launch to finish heads, if no token sees another new one's."""
         given, new = triton_pass(batch), how.stores and bool(k)
-        group = q[0].shape[1] // given.stored(how.windowed).rows.keys.parts[how.layer].heads
+        t, heads, _ = q[0].shape
+        of_keys = given.stored(how.windowed).rows.keys.parts[how.layer].heads
         refused = new and (not given.apart or _by_pytorch(given, how))
+        copies = _shares(t, of_keys, heads // of_keys, how, given)
         # A program has all queries of a head of keys.
-        if refused or group not in (1, 2, 4, QUERIES) or not _joins(q[0], how, given):
+        if refused or heads // of_keys > QUERIES or not copies:
             return super().finish_and_attend(q, k, v, how, batch)
         norm, rotates = row_norm(how.norms[0]), how.rotary is not None
-        queries = heads_of(q, norm, rotates, None, together=how.norm_together)
+        queries = heads_of(q, norm, rotates, None, together=how.norm_together, copies=copies)
         stored = _stored(k, v, how, given) if new else []
-        finish = _apart([queries, *stored], how, batch, group)
-        return attend(queries.x, *visible(how, given), finish=finish)
+        finish = _last([queries, *stored], how, batch)
+        return attend(queries.x[:t], *visible(how, given), finish=finish)
 
     def attend_compressed(
         self,
@@ -135,10 +139,10 @@ class TritonAttention(TorchOps):
         """See :class:`TorchOps`; takes one launch where each head of few tokens has a program of its own."""
         given, stacks = triton_pass(batch), alone_stacks(matrices)
         t, heads = q[0].shape[:2]
-        if not stacks or t * heads > ALONE or not _joins(q[0], how, given):
+        if not stacks or t * heads > ALONE or _shares(t, 1, heads, how, given) != 1:
             return super().attend_compressed(q, matrices, how, batch, like)
         whole = _with_room(q[1], stacks[0].n_out, how.rotary is not None)
-        finish, own = _apart([whole], how, batch), OwnHeads(q[0], *stacks)
+        finish, own = _last([whole], how, batch), OwnHeads(q[0], *stacks)
         return attend(whole.x, *visible(how, given), finish=finish, own=own)
 
     def each_head(self, matrices: Sequence[Linear]) -> EachHead:
@@ -193,25 +197,35 @@ def _with_room(x: Tensor, n: int, rotates: bool) -> Heads:
     return Heads(whole, None, rotates, None, (x,), skipped=n)
 
 
-def _joins(q: Tensor, how: Attending, given: TritonPass) -> bool:
-    """Whether programs of attention can finish their heads first, which ``q`` [T, H, n] is of."""
-    back = None if how.rotary is None else given.angles_back[how.windowed]
-    return joins(len(q), q.shape[1], given.seen[how.windowed], back)
+def _shares(t: int, heads: int, group: int, how: Attending, given: TritonPass) -> int:
+    """See :func:`~aleator.models.kernels.attention.shares`; 0 also where queries are rotated back."""
+    seen = given.seen[how.windowed]
+    return 0 if moved(seen, _back(how, given)) else shares(t, heads, group, seen)
 
 
-def _apart(groups: list[Heads], how: Attending, batch: Pass, queries: int = 1) -> Work:
-    """Heads that programs of attention finish first, so many ``queries`` each."""
+def _turn(how: Attending, given: TritonPass) -> int:
+    """Block of the Hadamard matrix that rotates queries; 0: none does, or they are rotated back before."""
+    keys = given.stored(how.windowed).rows.keys.parts[how.layer]
+    return 0 if moved(given.seen[how.windowed], _back(how, given)) else keys.rotation
+
+
+def _back(how: Attending, given: TritonPass) -> RotationAngles | None:
+    """The angles that rotate queries back."""
+    return None if how.rotary is None else given.angles_back[how.windowed]
+
+
+def _last(groups: list[Heads], how: Attending, batch: Pass) -> Work:
+    """Queries, and heads that are stored, which programs of attention finish first."""
     given = triton_pass(batch)
     angles = None if how.rotary is None else given.rotation_angles[how.rotary]
     scales, cells = batch.query_scales if how.grows else None, given.cell_ids[how.windowed]
-    return finishing(groups, angles, cells, how.norm_last, scales, apart=queries)
+    groups[0] = groups[0]._replace(turn=_turn(how, given))
+    return finishing(groups, angles, cells, how.norm_last, scales)
 
 
 def visible(how: Attending, given: TritonPass) -> tuple[Any, ...]:
     """What attention takes besides queries, which may be changed."""
-    windowed, rows, angles = how.windowed, given.stored(how.windowed).rows, None
-    if how.rotary is not None:
-        angles = given.angles_back[windowed]
+    windowed, rows, angles = how.windowed, given.stored(how.windowed).rows, _back(how, given)
     keys = values = rows.keys.parts[how.layer]
     if not how.values_in_keys:
         values = rows.values.parts[how.layer]

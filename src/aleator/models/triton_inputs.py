@@ -12,7 +12,7 @@ import torch
 from aleator.cache.pools.hybrid import HybridBatch, parts_of
 from aleator.cache.pools.recurrent_rows import RecurrentBatch
 from aleator.cache.rows.batch import MicroBatch
-from aleator.models.kernels.attention import FEW, SHORT
+from aleator.models.kernels.attention import FEW
 from aleator.models.kernels.rotation import RotationAngles
 from aleator.models.kernels.runs import Runs, numbers_of
 from aleator.models.kernels.seen import SeenTensors, apart, visible_cells
@@ -93,7 +93,7 @@ class TritonPass(Pass):
     # Angles that rotate queries back by how far keys lag behind their cells, or of raw keys to their positions
     angles_back: dict[bool, RotationAngles | None]
     runs: Runs  # runs of layers that keep a state
-    # Of one token, or of few and few cells: no token sees another one's new cell
+    # Of few tokens: the last cell that each sees is its own new one, the others are older
     apart: bool
 
     def stored(self, windowed: bool) -> MicroBatch:
@@ -144,8 +144,8 @@ class StepInputs:
         rotations = tuple(map(self._rotations, self._kinds))
         n, vectors = len(inputs), inputs.ndim == 2
         n_outputs = -1 if self._outputs is None else len(outputs)
-        few = n <= FEW and 0 < max(longest, default=0) <= SHORT
-        alone = n == 1 or (few and all(map(apart, self._kinds.values())))
+        few = n <= FEW and max(longest, default=0) > 0
+        alone = few and all(map(apart, self._kinds.values()))
         self.shape = Shape(n, vectors, longest, listed, rotations, runs, n_outputs, alone)
         self.bucket: Shape | None = None
         if not self._fixed:

@@ -203,7 +203,7 @@ def test_launches_of_attention(launched: list[str]) -> None:
         attention.attend(q, keys, values, seen(40, 3, delta_rows), 0.1, **how)
         attention.attend(q, keys, values, seen(40, 3, delta_rows, raw=True), 0.1, **how)
         attention.attend(q, keys, values, seen(40, 3), 0.1, room=of(4000))
-        attention.attend(q, keys, values, seen(40, 3), 0.1, spare=True)
+        attention.attend(q, keys, values, seen(40, 3), 0.1, finished=True)
     attention.attend(
         of(2, 4, 64).transpose(0, 1), side("f16", 1, 64), side("f16", 1, 64), seen(9, 4), 1.0
     )
@@ -211,16 +211,18 @@ def test_launches_of_attention(launched: list[str]) -> None:
     whole, x, latent = of(3, 4, 576), of(3, 4, 192), side("f16", 1, 576)
     rest = heads.Heads(whole, None, True, None, (x[..., 128:],), skipped=512)
     by = rotation.RotationAngles(of(3, 32, 2), 512, True)
-    finish = heads.finishing([rest], by, of(3, dtype=torch.int64), apart=1)
+    finish = heads.finishing([rest], by, of(3, dtype=torch.int64))
     own = own_heads.OwnHeads(x[..., :128], up, down)
     attention.attend(whole, latent, side("f16", 1, 512), seen(40, 3), 0.1, finish=finish, own=own)
     shared, by = side("q8_0", 2, 64, 32), rotation.RotationAngles(of(3, 32, 2), 0, True)
-    groups = [
-        heads.heads_of([of(3, 8, 64)], None, True, None),
-        *(heads.heads_of([of(3, 2, 64)], None, turns, shared) for turns in (True, False)),
-    ]
-    finish = heads.finishing(groups, by, of(3, dtype=torch.int64), apart=4)
-    attention.attend(groups[0].x, shared, shared, seen(40, 3), 0.1, spare=True, finish=finish)
+    how = {"finished": True}
+    for n, copies in ((40, 1), (5000, 79)):
+        groups = [
+            heads.heads_of([of(3, 8, 64)], None, True, None, copies=copies)._replace(turn=32),
+            *(heads.heads_of([of(3, 2, 64)], None, turns, shared) for turns in (True, False)),
+        ]
+        finish = heads.finishing(groups, by, of(3, dtype=torch.int64))
+        attention.attend(groups[0].x[:3], shared, shared, seen(n, 3), 0.1, finish=finish, **how)
     many = seen(1000, 3)
     many.longest = 1 << 22
     attention.attend(of(3, 4, 64), side("f16", 1, 64), side("f16", 1, 64), many, 1.0)

@@ -25,11 +25,13 @@ def pointers(kind: str) -> dict[str, str]:
     data = DATA.get(kind, "*u8")
     halves = data if kind in DATA else "*fp16"
     floats = "q", "x", "scores", "tops", "slopes", "sink_scores", "out", "angles"
-    integers = "tokens", "cells", "index", "positions", "rows"
-    sizes = ("begin", "n_tokens", "all", "longest", "n", "heads", "t_stride", "h_stride", "offset",
+    integers = "tokens", "cells", "key_cells", "index", "positions", "rows"
+    sizes = ("begin", "n_tokens", "all", "longest", "shares", "n", "heads", "t_stride", "h_stride", "offset",
              "every", "q_stride")  # fmt: skip
     return (
-        {"data": data, "halves": halves, "scale": "fp32", "softcap": "fp32"}
+        {"scale": "fp32", "softcap": "fp32"}
+        | dict.fromkeys(("data", "keys", "values"), data)
+        | dict.fromkeys(("halves", "key_halves", "value_halves"), halves)
         | dict.fromkeys(floats, "*fp32")
         | dict.fromkeys(integers, "*i32")
         | dict.fromkeys(sizes, "i32")
@@ -61,31 +63,30 @@ def architecture(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 def test_attention_fits(architecture: int, kind: str, group: int, dim: int, dim_v: int) -> None:
     if kind == "q8_0" and architecture != 90:
         return
-    padded = triton.next_power_of_2(group)
-    b = attention._blocks(8, padded, dim_v, kind == "q8_0", False, 64)
-    shape = {"HEADS": 8, "GROUP": group, "PADDED": padded, "QUERIES": b.group, "PAIRS": b.pairs}
-    shape |= {"KIND": kind, "BYTES": BYTES[kind]}
-    fit(
-        attention_kernels.score, kind, 4, **shape, **strides(kind, 8, dim), DIM=dim, CELLS=b.cells,
-        VARIANTS=kind == "q8_0", CAPPED=kind == "q8_0", **({} if kind == "q8_0" else {"slopes": None}),
-    )  # fmt: skip
-    without = {} if kind == "q8_0" else {"sink_scores": None}
-    mixed = fit(
-        attention_kernels.mix,
-        kind,
-        1,
-        **shape,
-        **strides(kind, 8, dim_v),
-        DIM=dim_v,
-        CELLS=b.cells,
-        CHANNELS=b.channels,
-        **without,
-    )
+    capped: dict[str, Any] = {"VARIANTS": True, "CAPPED": True} if kind == "q8_0" else {}
+    how = kind, group, dim, dim_v
+    absent = {} if capped else {"slopes": None, "sink_scores": None}
+    fit(attention_kernels.attend, kind, 4, **constants(*how, mixes=False) | capped | absent)
+    fixed = constants(*how, scores=False) | capped | absent
+    mixed = fit(attention_kernels.attend, kind, 1, **fixed)
     # 16 cells by one multiply-add for each query and channel; each weight's exponential is in one thread.
-    values, exponentials, once = 16 * b.group, 10 * b.group // 2, 80
+    values, exponentials, once = 16 * fixed["QUERIES"], 10 * fixed["QUERIES"] // 2, 80
     assert sum("FFMA" in i for i in mixed) <= values + exponentials + once
     if kind == "f16":  # numbers that came through shared memory took 360 for their addresses
         assert sum("LOP3" in i for i in mixed) < 120
+
+
+@pytest.mark.parametrize(
+    ("capability", "kind", "group", "dim", "hadamard"),
+    [
+        (80, "q8_0", 4, 128, 128), (90, "q4_0", 7, 64, 64), (120, "q5_1", 8, 256, 256), (80, "q8_0", 1, 96, 32),
+        (90, "q8_0", 8, 512, 512),
+    ],
+)  # fmt: skip
+def test_values_that_are_rotated_back_fit(
+    capability: int, kind: str, group: int, dim: int, hadamard: int
+) -> None:
+    fits(capability, kind, group, dim, hadamard, {}, {}, scores=False)
 
 
 @pytest.mark.parametrize(
@@ -102,9 +103,10 @@ def test_attention_in_one_launch_fits(
     """The last two are falcon-h1's, beside a scan."""
     more = {"SCAN": Constants(((state, 64, 8, True, 16),))}
     beside = (scan_types(), "i32") if state > 0 else None
-    one_launch_fits(architecture, kind, group, dim, hadamard, {"beside": beside}, more)
+    fits(architecture, kind, group, dim, hadamard, {"beside": beside}, more)
 
 
+@pytest.mark.parametrize("mixes", [True, False])
 @pytest.mark.parametrize(
     ("capability", "kind", "group", "dim", "hadamard", "norm"),
     [
@@ -114,23 +116,23 @@ def test_attention_in_one_launch_fits(
     ],
 )  # fmt: skip
 def test_attention_that_finishes_its_heads_fits(
-    capability: int, kind: str, group: int, dim: int, hadamard: int, norm: str
+    capability: int, kind: str, group: int, dim: int, hadamard: int, norm: str, mixes: bool
 ) -> None:
-    """Queries that share a head of keys; the last are gemma4's."""
+    """Queries that share a head of keys; the last are gemma4's.  Of many cells they make scores alone."""
     own, none, turn = pointers(kind), (None, "i32", "i32"), attention._hadamard_of(hadamard)
     of_norm = "*fp32" if norm else None, "*fp32" if norm == "layer" else None, "fp32"
     sides = (None, None), *[(own["data"], own["halves"])] * 2
     groups = tuple(("*fp32", *of_norm, *to, *["i32"] * 6, *none, *none) for to in sides)
-    rest = groups_at_once(dim), dim, turn[1], dim, False, 0, 0, dim, 0
-    plain, block = (0, 1.0, "", 0, *rest), (turn[0], turn[2], kind, BYTES[kind], *rest)
+    rest = groups_at_once(dim), dim, turn[1], dim, False, 0, 0, dim, 0, 1
+    block = turn[0], turn[2], kind, BYTES[kind], *rest
     forms = (
-        (8 * group, dim, norm, False, True, *plain, group), (8, dim, norm, False, True, *block, 1),
-        (8, dim, norm, False, False, *block, 1),
+        (8 * group, dim, norm, False, True, turn[0], turn[2], "", 0, *rest),
+        (8, dim, norm, False, True, *block), (8, dim, norm, False, False, *block),
     )  # fmt: skip
     shape = Constants(((dim // 2, dim // 2, False, False),))
     finish = {"finish": (groups, "*fp32", "*i64", None, "i32")}
     more = {"FORMS": Constants(forms), "SHAPE": shape}
-    one_launch_fits(capability, kind, group, dim, hadamard, finish, more)
+    fits(capability, kind, group, dim, hadamard, finish, more, mixes=mixes)
 
 
 @pytest.mark.parametrize(("kind", "hadamard"), [("f16", 0), ("q8_0", 32), ("q5_1", 32)])
@@ -145,46 +147,57 @@ def test_attention_that_finishes_latent_heads_fits(
         ("*fp32", None, None, "fp32", *to, *["i32"] * 6, *sources)
         for to, *sources in (((None, None), *none, *none), (side, *two, *two), (side, *two, *none))
     )
-    sizes = [(192, True, 0, 1.0, "", 0), (192, True, *block), (128, False, *block)]
+    sizes = [(192, True, turn[0], turn[2], "", 0), (192, True, *block), (128, False, *block)]
     forms = [
         (8, dim, "", False, *how, 8, 256, turn[1], dim, False, *wide, dim, 0, 1)
         for (dim, *how), wide in zip(sizes, [(0, 0), (128, 64), (128, 0)], strict=True)
     ]
     more = {"FORMS": Constants(tuple(forms)), "SHAPE": Constants(((32, 32, True, False),))}
     finish = {"finish": (groups, "*fp32", "*i64", None, "i32")}
-    one_launch_fits(architecture, kind, 1, 192, hadamard, finish, more)
+    fits(architecture, kind, 1, 192, hadamard, finish, more)
 
 
-def one_launch_fits(
-    architecture: int, kind: str, group: int, dim: int, hadamard: int, more_types: dict[str, Any],
-    more: dict[str, Any],
-) -> None:  # fmt: skip
-    """``more_types`` and ``more``: types and constants of what else the launch does."""
-    padded = triton.next_power_of_2(group)
-    most = attention._most_cells(kind, BYTES[kind], dim)
-    b = attention._blocks(8, padded, dim, False, True, most)
-    shape = {"HEADS": 8, "GROUP": group, "PADDED": padded, "QUERIES": b.group, "PAIRS": b.pairs}
-    own = strides(kind, 8, dim)
+def constants(
+    kind: str, group: int, dim: int, dim_v: int, hadamard: int = 0, scores: bool = True, mixes: bool = True,
+    finishes: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """Those of attention of 8 heads of keys; what may be done besides is not."""
+    padded, once = triton.next_power_of_2(group), scores and mixes
+    most = 64
+    if once or finishes:
+        most = attention._most_cells(BYTES[kind], dim)
+    b = attention._blocks(8, padded, dim_v, False, once, most)
     ways = {
         f"{side}_{way}": size
-        for side in ("key", "value")
-        for way, size in zip(("cell", "head", "channel"), own.values(), strict=True)
+        for side, channels in (("key", dim), ("value", dim_v))
+        for way, size in zip(
+            ("cell", "head", "channel"), strides(kind, 8, channels).values(), strict=True
+        )
     }
-    types: dict[str, Any] = pointers(kind)
-    types |= {
-        "keys": types["data"], "values": types["data"], "key_halves": types["halves"],
-        "value_halves": types["halves"], "key_cells": "*i32", "own": None, "finish": None, "beside": None,
+    names = "own", "finish", "beside", "MATRICES", "TILES", "NATIVE", "FORMS", "SHAPE", "SCAN"
+    return {
+        **ways, **dict.fromkeys(names), "HEADS": 8, "GROUP": group, "PADDED": padded, "QUERIES": b.group,
+        "PAIRS": b.pairs, "KIND": kind, "BYTES": BYTES[kind], "DIM": dim, "CELLS": b.cells, "VALUES": dim_v,
+        "VALUE_KIND": kind, "VALUE_BYTES": BYTES[kind], "VARIANTS": False, "CAPPED": False,
+        "CHANNELS": b.channels if once else max(b.channels, hadamard), "SCORES": scores, "MIXES": mixes,
+        "HADAMARD": attention._hadamard_of(hadamard),
     }  # fmt: skip
-    names = ("MATRICES", "TILES", "NATIVE", "FORMS", "SHAPE", "SCAN")
-    absent: dict[str, Any] = dict.fromkeys(names if hadamard > 0 else (*names, "sink_scores"))
-    turn = attention._hadamard_of(hadamard)
-    fixed = {
-        **shape, **ways, **absent, "KIND": kind, "BYTES": BYTES[kind], "DIM": dim, "CELLS": b.cells,
-        "VARIANTS": False, "CAPPED": hadamard > 0, "slopes": None, "VALUES": dim, "VALUE_KIND": kind,
-        "VALUE_BYTES": BYTES[kind], "CHANNELS": b.channels, "HADAMARD_Q": turn, "HADAMARD_OUT": turn,
-    }  # fmt: skip
-    kernel = attention_kernels.attend
-    check(kernel, architecture, types | more_types, fixed | more, num_warps=4, maxnreg=255)
+
+
+def fits(
+    capability: int, kind: str, group: int, dim: int, hadamard: int, more_types: dict[str, Any],
+    more: dict[str, Any], **steps: bool,
+) -> None:  # fmt: skip
+    """``more_types`` and ``more``: types and constants of what else the launch does."""
+    fixed = constants(kind, group, dim, dim, hadamard, finishes="finish" in more_types, **steps)
+    fixed |= {"CAPPED": hadamard > 0, "slopes": None, **({} if hadamard else {"sink_scores": None})}
+    fixed = {name: of for name, of in fixed.items() if name not in more_types} | more
+    warps = 4
+    if not fixed["SCORES"]:
+        blocks = attention._Blocks(1, fixed["QUERIES"], fixed["CELLS"], fixed["CHANNELS"])
+        warps, fixed["QUERIES"] = attention._of_values(blocks)
+    how = {"num_warps": warps, "maxnreg": 255}
+    check(attention_kernels.attend, capability, pointers(kind) | more_types, fixed, **how)
 
 
 def test_rotation_and_storage_fit() -> None:

@@ -308,6 +308,8 @@ def test_heads_with_programs_of_their_own(
         for n_in, n_out in (widths, (512, 128))
     ]
     block = 0 if halves == kept else 32
+    size_of, log, scale = attention._hadamard_of(block)
+    turn = size_of, scale
     group = (
         "*fp32",
         None,
@@ -338,11 +340,11 @@ def test_heads_with_programs_of_their_own(
         "value_channel": int(not block),
         "HEADS": 1, "GROUP": 16, "PADDED": 16, "QUERIES": 1, "DIM": 576, "KIND": cache, "BYTES": size,
         "VARIANTS": False, "CAPPED": False, "PAIRS": 1, "CELLS": 64, "VALUES": 512, "VALUE_KIND": cache,
-        "VALUE_BYTES": size, "CHANNELS": 128, "HADAMARD_Q": attention._hadamard_of(block),
-        "HADAMARD_OUT": attention._hadamard_of(block), "MATRICES": forms_of(made),
+        "VALUE_BYTES": size, "CHANNELS": 128, "HADAMARD": attention._hadamard_of(block),
+        "SCORES": True, "MIXES": True, "MATRICES": forms_of(made),
         "TILES": Constants(tuple(map(own_heads._tile, made))), "NATIVE": True,
         "FORMS": Constants(
-            ((16, 576, "", False, True, 0, 1.0, "", 0, 8, 1024, 0, 576, False, 64, 0, 576, 512, 1),)
+            ((16, 576, "", False, True, *turn, "", 0, 8, 1024, log, 576, False, 64, 0, 576, 512, 1),)
         ),
         "SHAPE": Constants(((32, 32, True, False),)),
     }  # fmt: skip

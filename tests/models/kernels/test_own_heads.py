@@ -57,51 +57,58 @@ def test_one_launch_is_several(up: str, down: str, cache: str, scaled: bool) -> 
     expected = product(downs, attended.view(t * n, rank), expert=number).view(t, -1)
 
     whole = torch.empty(t, n, rank + turned)
-    group = heads.Heads(whole, None, True, None, (x[..., plain:],), skipped=rank)
-    finish = heads.finishing([group], by, torch.arange(t), scales=scales, apart=1)
+    group = heads.Heads(whole, None, True, None, (x[..., plain:],), skipped=rank, turn=rotation)
+    finish = heads.finishing([group], by, torch.arange(t), scales=scales)
     own = OwnHeads(x[..., :plain], ups, downs)
-    made = attention.attend(whole, keys, values, seen, 0.1, spare=True, finish=finish, own=own)
+    made = attention.attend(whole, keys, values, seen, 0.1, finished=True, finish=finish, own=own)
     assert equal(made, expected.numpy())
 
 
 @pytest.mark.usefixtures("small_programs")
+@pytest.mark.parametrize("cells_of_one_launch", [1024, 64])
 @pytest.mark.parametrize(
-    ("cache", "rotation", "group"), [("q8_0", 32, 1), ("f16", 0, 4), ("bf16", 0, 8)]
+    ("cache", "rotation", "group"), [("q8_0", 32, 1), ("f16", 0, 3), ("bf16", 0, 8)]
 )
 def test_new_keys_and_values_are_finished_by_their_readers(
-    cache: str, rotation: int, group: int
+    cache: str, rotation: int, group: int, cells_of_one_launch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    t, n, dim, wide = 3, 2, 64, 32
+    """More cells are shared by programs, here in turns, of which one finishes keys and values."""
+    monkeypatch.setattr(attention, "SHORT", cells_of_one_launch)
+    monkeypatch.setattr(attention, "PROGRAMS", 12)
+    t, n, dim, wide, room = 3, 2, 64, 32, 300
     by = RotationAngles(vector(t * 32, 3).view(t, 16, 2), 32, True)
-    which, counts = np.arange(t, dtype=np.int32), np.array([4, 7, 1])
-    cell_ids = torch.tensor([3, 10, 11])
-    lists = np.arange(12, dtype=np.int32)
-    seen = seen_tensors(listed(lists, np.array([0, 4, 11, 12]), which, counts, None))
+    which, counts = np.arange(t, dtype=np.int32), np.array([70, 229, 1])
+    cell_ids = torch.tensor([69, 298, 299])
+    lists = np.arange(room, dtype=np.int32)
+    seen = seen_tensors(listed(lists, np.array([0, 70, 299, 300]), which, counts, None))
     results = []
     for joined in (False, True):
         layers = [
-            HostLayer(LayerFormat(TYPES[cache], n, size, 12, False, rotation))
+            HostLayer(LayerFormat(TYPES[cache], n, size, room, False, rotation))
             for size in (dim, wide)
         ]
         for i, layer in enumerate(layers):
-            old = vector(12 * n * layer.dim, i).numpy().reshape(12, n, -1)
-            layer.write(np.arange(12), old)
+            old = vector(room * n * layer.dim, i).numpy().reshape(room, n, -1)
+            layer.write(np.arange(room), old)
         keys, values = map(cells.side, layers)
         k, v = (vector(t * n * size, 5).view(t, n, size) for size in (32, wide))
         q = vector(t * n * group * dim, 6).view(t, n * group, dim)
         norm = RowNorm("rms", vector(dim, 9), None, 1e-5) if group > 1 else None
         shared = vector(t * 32, 7).view(t, 1, 32).expand(t, n, 32)
+        shares = attention.shares(t, n, group, seen) if joined else 1
+        assert shares == (2 if joined and cells_of_one_launch == 64 else 1)
+        queries = heads.heads_of([q], norm, True, None, copies=shares)
         groups = [
-            heads.heads_of([q], norm, True, None),
+            queries._replace(turn=rotation),
             heads.heads_of([k, shared], None, True, keys),
             heads.heads_of([v], None, False, values, keep=True),
         ]
-        finish = heads.finishing(groups, by, cell_ids, apart=group if joined else 0)
+        finish = heads.finishing(groups, by, cell_ids)
         if not joined:
             works.launch(finish)
-        given = finish if joined else None
-        made = attention.attend(q, keys, values, seen, 0.1, spare=True, finish=given)
-        results.append([made, *(torch.from_numpy(layer.read(np.arange(12))) for layer in layers)])
+        how: Any = {"finished": True, "finish": finish if joined else None}
+        made = attention.attend(queries.x[:t], keys, values, seen, 0.1, **how)
+        results.append([made, *(torch.from_numpy(layer.read(np.arange(room))) for layer in layers)])
     for one, other in zip(*results, strict=True):
         assert equal(other, one.numpy())
 

@@ -7,7 +7,7 @@ the cells that it sees.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -15,6 +15,7 @@ import triton
 from aleator.models.kernels import attention_kernels as kernels
 from aleator.models.kernels.cells import Side, gathered
 from aleator.models.kernels.floats import EXACT, Work, sized
+from aleator.models.kernels.fused import PROGRAMS
 from aleator.models.kernels.own_heads import WARPS, OwnHeads
 from aleator.models.kernels.rotation import RotationAngles, hadamard, hadamard_scale, rotate
 from aleator.models.kernels.seen import SeenTensors
@@ -35,10 +36,10 @@ GPUs of today run about so many at a time.  More would wait, and read keys that 
 ROOM = 1 << 23
 """Floats of scores that are held at a time, unless a single token needs more."""
 
-HIGHEST = 16
-"""At least so many scores have one highest score that is held besides; fewer only where scores take little."""
+HIGHEST = 8
+"""At least so many scores have one highest score that is held besides."""
 
-_WIDE = 192  # with wider keys, and 8 queries a program, one launch takes fewer cells and channels
+_WIDE = 192  # with wider keys, and 8 queries, programs that do more take fewer cells and channels
 
 
 def attend(
@@ -52,7 +53,7 @@ def attend(
     sinks: torch.Tensor | None = None,
     angles: RotationAngles | None = None,
     room: torch.Tensor | None = None,
-    spare: bool = False,
+    finished: bool = False,
     *,
     finish: Work | None = None,
     own: OwnHeads | None = None,
@@ -63,10 +64,11 @@ def attend(
     ``values`` may be the first channels of ``keys``, see :func:`~aleator.models.kernels.cells.side`.
     ``slopes``, float32 [H], are ALiBi's.  ``angles`` rotate by positions (None: nothing rotates); their rows
     are for ``-seen.deltas``, or with raw keys for all positions from 0, with magnitude 1.  ``room``, float32,
-    is working memory; with more of it, more tokens are computed at once.  ``spare``: ``q`` may be changed.
-    ``finish``: queries that are finished first, ``apart``, and keys and values that only their own token
-    sees; ``own``: what makes ``q`` before, and what is made of each head's result; where :func:`joins`.
-    ``beside``: a scan that is done too.
+    is working memory; with more of it, more tokens are computed at once.  ``finished``: ``q`` may be changed,
+    and has been rotated as keys are that have not :func:`moved`.
+    ``finish``: queries that are finished first, with room for as many as :func:`shares` says, and keys and
+    values that only their own token sees, as its last ones.  ``own``, of one launch: what makes ``q`` before,
+    and what is made of each head's result.  ``beside``: a scan that is done too.
     """
     t, heads, dim = q.shape
     group = heads // keys.heads
@@ -97,69 +99,78 @@ def attend(
     size = keys.heads * padded * seen.longest
     few = t <= FEW and seen.longest <= SHORT
     once = few and room is None and t * size <= max(ROOM, size)
-    block = rotation if variants == 1 else 0
-    most = _most_cells(keys.kind, max(keys.block_bytes, values.block_bytes), dim)
-    if block and not spare:
-        q = q.clone(memory_format=torch.contiguous_format)
-    if block and not once:
-        q = hadamard(q.contiguous(), block)
+    most = 64
+    if once or finish is not None:
+        most = _most_cells(max(keys.block_bytes, values.block_bytes), dim)
+    if rotation > 1 and variants == 1 and not finished:
+        q = hadamard(q.clone(memory_format=torch.contiguous_format), rotation)
     if room is None:
         room = torch.empty(min(t * size, max(ROOM, size)), device=q.device)
     at_once = t if not size else min(t, room.numel() // size)
     if not at_once:
         raise ValueError(f"room for scores must hold {size} floats")
     b = _blocks(at_once * keys.heads, padded, values.dim, variants > 1, once, most)
+    if not once:  # a program has whole blocks of Hadamard matrices
+        b = b._replace(channels=max(b.channels, values.rotation))
     if finish is not None:
         b = b._replace(pairs=1)
     if own is not None:
         b = b._replace(group=1, cells=64)
     blocks, groups = triton.cdiv(seen.longest, b.cells), padded // b.group
     tops = torch.empty(at_once * keys.heads * padded * blocks, device=q.device)
+    each = 1 if once else max(blocks, 1) if finish is None else shares(t, keys.heads, group, seen)
+    made, more = (out, {}) if own is None else own.given()
+    if finish is not None:
+        more |= {"finish": finish.arguments, "FORMS": finish.forms, "SHAPE": finish.shape}
+
+    def step(begin: int, grid: tuple[int, int, int], warps: int, **of: Any) -> None:
+        """Launch scores, weights and values, or both, of the tokens that there is room for."""
+        kernels.attend[grid](
+            q, q.stride(0), keys.data, keys.halves, values.data, values.halves, out, room, tops,
+            seen.tokens, seen.cells, cells, seen.rows if variants > 1 else cells, seen.positions, slopes, sinks,
+            begin, min(at_once, t - begin), t, seen.longest, each, *keys.strides, *values.strides, scale,
+            softcap, HEADS=keys.heads, GROUP=group, PADDED=padded, DIM=dim, KIND=keys.kind,
+            BYTES=keys.block_bytes, VARIANTS=variants > 1, CAPPED=softcap != 0, PAIRS=b.pairs, CELLS=b.cells,
+            VALUES=values.dim, VALUE_KIND=values.kind, VALUE_BYTES=values.block_bytes, CHANNELS=b.channels,
+            HADAMARD=_hadamard_of(values.rotation), **of, num_warps=warps, maxnreg=255, **EXACT,
+        )  # fmt: skip
+
+    z, channels = groups if own is None else group, triton.cdiv(values.dim, b.channels)
     for begin in range(0, t, at_once):
-        n = min(at_once, t - begin)
-        pairs = triton.cdiv(n * keys.heads, b.pairs)
-        shared = (begin, n, t, seen.longest)
-        shape = {"HEADS": keys.heads, "GROUP": group, "PADDED": padded, "QUERIES": b.group}
-        scored = {
-            **shape, "DIM": dim, "KIND": keys.kind, "BYTES": keys.block_bytes, "VARIANTS": variants > 1,
-            "CAPPED": softcap != 0, "PAIRS": b.pairs, "CELLS": b.cells,
-        }  # fmt: skip
-        index = seen.rows if variants > 1 else cells
-        if once:
-            made, more = (out, {}) if own is None else own.given()
-            z, further = groups if own is None else group, 0
-            if finish is not None:
-                more |= {"finish": finish.arguments, "FORMS": finish.forms, "SHAPE": finish.shape}
-            if beside is not None:
-                further = triton.cdiv(beside.programs, pairs * z)
-                more |= {"beside": (beside.arguments, beside.count), "SCAN": beside.shape}
-            kernels.attend[pairs, 1 + further, z](
-                q, q.stride(0), keys.data, keys.halves, values.data, values.halves, out, room, tops,
-                seen.tokens, seen.cells, cells, index, seen.positions, slopes, sinks, *shared,
-                *keys.strides, *values.strides, scale, softcap, **scored, VALUES=values.dim,
-                VALUE_KIND=values.kind, VALUE_BYTES=values.block_bytes, CHANNELS=b.channels,
-                HADAMARD_Q=_hadamard_of(block), HADAMARD_OUT=_hadamard_of(values.rotation), **more,
-                num_warps=4 if own is None else WARPS, maxnreg=255, **EXACT,
-            )  # fmt: skip
-            return made.view(t, -1)
-        launch(beside if begin == 0 else None)
-        kernels.score[pairs * blocks, 1, groups](
-            q, q.stride(0), keys.data, keys.halves, room, tops, seen.tokens, cells, index, seen.positions,
-            slopes, *shared, *keys.strides, scale, softcap, **scored, num_warps=4, **EXACT,
-        )  # fmt: skip
-        kernels.mix[pairs, triton.cdiv(values.dim, b.channels), groups](
-            room, tops, values.data, values.halves, out, seen.tokens, seen.cells, sinks,
-            *shared, *values.strides, **shape, DIM=values.dim, KIND=values.kind, BYTES=values.block_bytes,
-            PAIRS=b.pairs, CELLS=b.cells, CHANNELS=b.channels, num_warps=1, **EXACT,
-        )  # fmt: skip
-    return hadamard(out, values.rotation).view(t, -1)
+        pairs, further = triton.cdiv(min(at_once, t - begin) * keys.heads, b.pairs), 0
+        if beside is not None and begin == 0:
+            further = triton.cdiv(beside.programs, pairs * each * z)
+            more |= {"beside": (beside.arguments, beside.count), "SCAN": beside.shape}
+        grid = pairs * each, 1 + further, z
+        warps = 4 if own is None else WARPS
+        step(begin, grid, warps, QUERIES=b.group, SCORES=True, MIXES=once, **more)
+        more = {}
+        if not once:
+            warps, queries = _of_values(b)
+            grid = pairs, channels, padded // queries
+            step(begin, grid, warps, QUERIES=queries, SCORES=False, MIXES=True)
+    return made.view(t, -1)
 
 
-def joins(tokens: int, heads: int, seen: SeenTensors, angles: RotationAngles | None) -> bool:
-    """Whether attention is one launch, so that programs can finish their heads first."""
-    moved = angles is not None and (seen.raw or seen.n_rotations > 1)
-    few = 0 < tokens <= FEW and seen.longest <= SHORT
-    return few and not moved and tokens * heads * seen.longest <= ROOM
+def moved(seen: SeenTensors, angles: RotationAngles | None) -> bool:
+    """Whether queries are rotated for each distance that keys lag behind, or raw keys are."""
+    return angles is not None and (seen.raw or seen.n_rotations > 1)
+
+
+def shares(tokens: int, heads: int, group: int, seen: SeenTensors) -> int:
+    """How many programs share the cells of a head of keys, if each finishes the head's queries first.
+
+    1: attention is one launch; 0: none finish queries, as there are many tokens, or no room for all scores.
+    """
+    if (
+        not 0 < tokens <= FEW
+        or tokens * heads * triton.next_power_of_2(group) * seen.longest > ROOM
+    ):
+        return 0
+    if seen.longest <= SHORT:
+        return 1
+    programs = tokens * heads * triton.cdiv(group, QUERIES)
+    return max(1, min(PROGRAMS // programs, triton.cdiv(seen.longest, 64)))
 
 
 def _hadamard_of(block: int) -> tuple[int, int, float]:
@@ -177,10 +188,15 @@ class _Blocks(NamedTuple):
     channels: int
 
 
-def _most_cells(kind: str, block_bytes: int, dim: int) -> int:
-    """How many cells fit into registers at a time, of one launch with 8 queries a program."""
+def _of_values(b: _Blocks) -> tuple[int, int]:
+    """Warps and queries of a program that adds values, and makes no scores."""
+    return max(1, min(8, b.channels // 32)), min(b.group, sized(b.group, 2048 // b.channels))
+
+
+def _most_cells(block_bytes: int, dim: int) -> int:
+    """How many cells fit into registers at a time, where programs do more than scores of 8 queries."""
     if dim > _WIDE:
-        return 8 if kind == "f32" else 16
+        return 8 if block_bytes > 2 else 16
     return 16 if block_bytes > 4 else 64
 
 
@@ -195,8 +211,8 @@ def _blocks(pairs: int, group: int, dim_v: int, variants: bool, once: bool, most
     cells, channels = 64 if queries < QUERIES and not variants else 32, sized(1024, 32)
     if once:
         channels = 128
-    if once and most < 64 and queries == QUERIES:
-        cells, channels = most, 64
+    if most < 64 and queries == QUERIES:
+        cells, channels = most, min(channels, 64)
     return _Blocks(
         together, queries, sized(64, cells), min(triton.next_power_of_2(dim_v), channels)
     )

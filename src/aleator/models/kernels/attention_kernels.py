@@ -7,13 +7,13 @@ import triton.language as tl
 
 from aleator.models.kernels.cells import meant, taken, widened
 from aleator.models.kernels.floats import exponential, softened, tree
-from aleator.models.kernels.heads import finish_heads
+from aleator.models.kernels.heads import finish_group
 from aleator.models.kernels.own_heads import own_queries, own_values
 from aleator.models.kernels.recurrent import scanned
 from aleator.models.kernels.rotation import hadamard_heads
 
 _LOWEST = tl.constexpr(float("-inf"))
-_SIZES = ["begin", "n_tokens", "all", "longest"]
+_SIZES = ["begin", "n_tokens", "all", "longest", "shares"]
 """Arguments that change from step to step; kernels are not compiled anew for them."""
 
 
@@ -31,25 +31,6 @@ def _seen_places(tokens, t, all, alive):
 def _place(i, start, sinks, first):
     """Where in the lists a token's cell number i is."""
     return start + tl.where(i < sinks, i, i - sinks + first)
-
-
-@triton.jit(do_not_specialize=_SIZES)
-def score(
-    q, q_stride, data, halves, scores, tops, tokens, cells, index, positions, slopes,
-    begin, n_tokens, all, longest, cell_stride, head_stride, stride, scale, softcap,
-    HEADS: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, QUERIES: tl.constexpr,
-    DIM: tl.constexpr, KIND: tl.constexpr, BYTES: tl.constexpr, VARIANTS: tl.constexpr,
-    CAPPED: tl.constexpr, PAIRS: tl.constexpr, CELLS: tl.constexpr,
-):  # fmt: skip
-    """CELLS cells, see ``_score_cells``; the grid has one axis for all, as CUDA allows others 65,535."""
-    programs = tl.cdiv(HEADS * n_tokens, PAIRS)
-    number = tl.program_id(0)
-    _score_cells(
-        q, q_stride, data, halves, scores, tops, tokens, cells, index, positions, slopes,
-        number % programs, number // programs * CELLS,
-        begin, n_tokens, all, longest, cell_stride, head_stride, stride, scale, softcap,
-        HEADS, GROUP, PADDED, QUERIES, DIM, KIND, BYTES, VARIANTS, CAPPED, PAIRS, CELLS,
-    )  # fmt: skip
 
 
 @triton.jit
@@ -149,25 +130,9 @@ def _rows_at(j, start, sinks, first, n, head, cells, cell_stride, head_stride):
     return row[:, None, :], seen[:, None, :]
 
 
-@triton.jit(do_not_specialize=_SIZES)
-def mix(
-    scores, tops, data, halves, out, tokens, cells, sink_scores,
-    begin, n_tokens, all, longest, cell_stride, head_stride, stride,
-    HEADS: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, QUERIES: tl.constexpr,
-    DIM: tl.constexpr, KIND: tl.constexpr, BYTES: tl.constexpr, PAIRS: tl.constexpr,
-    CELLS: tl.constexpr, CHANNELS: tl.constexpr,
-):  # fmt: skip
-    """CHANNELS channels, see ``_mix_channels``."""
-    _mix_channels(
-        scores, tops, data, halves, out, tokens, cells, sink_scores, tl.program_id(1) * CHANNELS,
-        begin, n_tokens, all, longest, cell_stride, head_stride, stride,
-        HEADS, GROUP, PADDED, QUERIES, DIM, KIND, BYTES, PAIRS, CELLS, CHANNELS,
-    )  # fmt: skip
-
-
 @triton.jit
 def _mix_channels(
-    scores, tops, data, halves, out, tokens, cells, sink_scores, from_,
+    scores, tops, data, halves, out, tokens, cells, sink_scores, number, from_,
     begin, n_tokens, all, longest, cell_stride, head_stride, stride,
     HEADS: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, QUERIES: tl.constexpr,
     DIM: tl.constexpr, KIND: tl.constexpr, BYTES: tl.constexpr, PAIRS: tl.constexpr,
@@ -177,7 +142,7 @@ def _mix_channels(
 
     Weights are e^(score - highest); their own sum, in 16 lanes, is the same for all channels.
     """
-    pair = tl.program_id(0) * PAIRS + tl.arange(0, PAIRS)
+    pair = number * PAIRS + tl.arange(0, PAIRS)
     alive = pair < HEADS * n_tokens
     head = pair // n_tokens
     t = begin + pair - head * n_tokens
@@ -223,22 +188,24 @@ def _mix_channels(
 @triton.jit(do_not_specialize=_SIZES)
 def attend(
     q, q_stride, keys, key_halves, values, value_halves, out, scores, tops, tokens, cells, key_cells, index,
-    positions, slopes, sink_scores, begin, n_tokens, all, longest, key_cell, key_head, key_channel,
+    positions, slopes, sink_scores, begin, n_tokens, all, longest, shares, key_cell, key_head, key_channel,
     value_cell, value_head, value_channel, scale, softcap,
     HEADS: tl.constexpr, GROUP: tl.constexpr, PADDED: tl.constexpr, QUERIES: tl.constexpr,
     DIM: tl.constexpr, KIND: tl.constexpr, BYTES: tl.constexpr, VARIANTS: tl.constexpr,
     CAPPED: tl.constexpr, PAIRS: tl.constexpr, CELLS: tl.constexpr, VALUES: tl.constexpr,
-    VALUE_KIND: tl.constexpr, VALUE_BYTES: tl.constexpr, CHANNELS: tl.constexpr, HADAMARD_Q: tl.constexpr,
-    HADAMARD_OUT: tl.constexpr, own=None, MATRICES: tl.constexpr = None, TILES: tl.constexpr = None,
-    NATIVE: tl.constexpr = False, finish=None, FORMS: tl.constexpr = None, SHAPE: tl.constexpr = None,
-    beside=None, SCAN: tl.constexpr = None,
+    VALUE_KIND: tl.constexpr, VALUE_BYTES: tl.constexpr, CHANNELS: tl.constexpr, HADAMARD: tl.constexpr,
+    SCORES: tl.constexpr, MIXES: tl.constexpr, own=None, MATRICES: tl.constexpr = None,
+    TILES: tl.constexpr = None, NATIVE: tl.constexpr = False, finish=None, FORMS: tl.constexpr = None,
+    SHAPE: tl.constexpr = None, beside=None, SCAN: tl.constexpr = None,
 ):  # fmt: skip
-    """Scores, weights and values of some pairs, one after the other.
+    """Scores of some pairs, their weights and values, or both.
 
-    ``HADAMARD_Q`` and ``HADAMARD_OUT`` rotate queries and outputs: block, its logarithm and factor; block 0:
-    they do not rotate.  ``own`` to NATIVE: see :class:`~aleator.models.kernels.own_heads.OwnHeads`.
-    ``finish``, FORMS and SHAPE: the program's heads are finished first.  ``beside`` and SCAN are of a scan, by
-    programs whose second number is not 0.
+    SCORES: the first axis of the grid has all pairs for each of the ``shares`` of cells: all on one axis, as
+    CUDA allows others 65,535.  MIXES: without scores, the second axis has channels.
+    ``HADAMARD`` rotates outputs: block, its logarithm and factor; block 0: it does not.  ``own`` to NATIVE: see
+    :class:`~aleator.models.kernels.own_heads.OwnHeads`.  ``finish``, FORMS and SHAPE: each program finishes its
+    queries first, at a place of its own, and the one with the last cell that a token sees the new key and
+    value in it.  ``beside`` and SCAN are of a scan, by programs with scores whose second number is not 0.
     """
     if beside is not None:
         if tl.program_id(1) > 0:
@@ -246,58 +213,67 @@ def attend(
             further = further * tl.num_programs(2) + tl.program_id(2)
             scanned(beside[0], beside[1], further, None, SCAN)
             return
+    number, share, cells_apart = tl.program_id(0), 0, CELLS
+    if not MIXES:
+        programs = tl.cdiv(HEADS * n_tokens, PAIRS)
+        number, share = number % programs, number // programs
+        cells_apart = shares * CELLS
+    if own is not None:
+        head_, token = tl.program_id(2), number.to(tl.int64) * GROUP + tl.program_id(2)
+        own_queries(own, q + token * DIM, head_, token, MATRICES, TILES, NATIVE)
     if finish is not None:
-        token = tl.program_id(0) % n_tokens
-        EACH: tl.constexpr = HEADS * (GROUP if own is not None else 1)  # programs of a token
-        head_ = tl.program_id(0) // n_tokens * (EACH // HEADS) + tl.program_id(2)
-        number = token * EACH + head_
-        if own is not None:
-            at_q = q + number.to(tl.int64) * DIM
-            own_queries(own, at_q, head_, number, MATRICES, TILES, NATIVE)
-        for g in range(0, len(FORMS)):
-            finish_heads(finish, n_tokens, number + g * n_tokens * EACH, FORMS, SHAPE)
-            tl.debug_barrier()
-    if HADAMARD_Q[0] > 0 or HADAMARD_OUT[0] > 0:
-        pair = tl.program_id(0) * PAIRS + tl.arange(0, PAIRS)
+        t = number % n_tokens
+        kept = t * HEADS + number // n_tokens + tl.arange(0, 1)
+        member = tl.program_id(2) * QUERIES + tl.arange(0, QUERIES)
+        if not MIXES:
+            q += n_tokens.to(tl.int64) * share * q_stride
+        finish_group(
+            finish, kept * GROUP + member, member < GROUP, share, n_tokens, FORMS, 0, SHAPE, QUERIES
+        )
+        mine = True
+        if not MIXES:
+            last = tl.maximum(tl.load(tokens + 3 * all + t) - 1, 0)
+            mine = last // CELLS % shares == share
+        if mine:
+            for g in tl.static_range(1, len(FORMS)):
+                finish_group(finish, kept, kept >= 0, 0, n_tokens, FORMS, g, SHAPE, 1)
+        tl.debug_barrier()
+    if HADAMARD[0] > 0:
+        pair = number * PAIRS + tl.arange(0, PAIRS)
         head = pair // n_tokens
         t = (begin + pair - head * n_tokens).to(tl.int64)
         member = tl.program_id(2) * QUERIES + tl.arange(0, QUERIES)
         real = (pair < HEADS * n_tokens)[:, None] & (member < GROUP)[None, :]
         real = tl.reshape(real, (PAIRS * QUERIES, 1))
         query = head[:, None] * GROUP + member[None, :]
-    if HADAMARD_Q[0] > 0:
-        at = tl.reshape(t[:, None] * q_stride + query * DIM, (PAIRS * QUERIES, 1))
-        hadamard_heads(
-            q + at, real, DIM, PAIRS * QUERIES, HADAMARD_Q[0], HADAMARD_Q[1], HADAMARD_Q[2]
-        )
-    for from_ in range(0, longest, CELLS):
-        _score_cells(
-            q, q_stride, keys, key_halves, scores, tops, tokens, key_cells, index, positions, slopes,
-            tl.program_id(0), from_,
-            begin, n_tokens, all, longest, key_cell, key_head, key_channel, scale, softcap,
-            HEADS, GROUP, PADDED, QUERIES, DIM, KIND, BYTES, VARIANTS, CAPPED, PAIRS, CELLS,
-        )  # fmt: skip
-    tl.debug_barrier()
-    for from_ in range(0, VALUES, CHANNELS):
-        _mix_channels(
-            scores, tops, values, value_halves, out, tokens, cells, sink_scores, from_,
-            begin, n_tokens, all, longest, value_cell, value_head, value_channel,
-            HEADS, GROUP, PADDED, QUERIES, VALUES, VALUE_KIND, VALUE_BYTES, PAIRS, CELLS, CHANNELS,
-        )  # fmt: skip
-    if HADAMARD_OUT[0] > 0:
-        at = tl.reshape((t[:, None] * (HEADS * GROUP) + query) * VALUES, (PAIRS * QUERIES, 1))
-        hadamard_heads(
-            out + at,
-            real,
-            VALUES,
-            PAIRS * QUERIES,
-            HADAMARD_OUT[0],
-            HADAMARD_OUT[1],
-            HADAMARD_OUT[2],
-        )
+    if SCORES:
+        for from_ in range(share * CELLS, longest, cells_apart):
+            _score_cells(
+                q, q_stride, keys, key_halves, scores, tops, tokens, key_cells, index, positions, slopes,
+                number, from_,
+                begin, n_tokens, all, longest, key_cell, key_head, key_channel, scale, softcap,
+                HEADS, GROUP, PADDED, QUERIES, DIM, KIND, BYTES, VARIANTS, CAPPED, PAIRS, CELLS,
+            )  # fmt: skip
+    if SCORES and MIXES:
+        tl.debug_barrier()
+    if MIXES:
+        first, end = 0, VALUES
+        if not SCORES:
+            first = tl.program_id(1) * CHANNELS
+            end = tl.minimum(first + CHANNELS, VALUES)
+        for from_ in range(first, end, CHANNELS):
+            _mix_channels(
+                scores, tops, values, value_halves, out, tokens, cells, sink_scores, number, from_,
+                begin, n_tokens, all, longest, value_cell, value_head, value_channel,
+                HEADS, GROUP, PADDED, QUERIES, VALUES, VALUE_KIND, VALUE_BYTES, PAIRS, CELLS, CHANNELS,
+            )  # fmt: skip
+        if HADAMARD[0] > 0:
+            at = tl.reshape((t[:, None] * (HEADS * GROUP) + query) * VALUES, (PAIRS * QUERIES, 1))
+            hadamard_heads(
+                out + at, real, first, end, PAIRS * QUERIES, HADAMARD[0], HADAMARD[1], HADAMARD[2]
+            )
     if own is not None:
-        at_out = out + number.to(tl.int64) * VALUES
-        own_values(own, at_out, head_, number, MATRICES, TILES, NATIVE)
+        own_values(own, out + token * VALUES, head_, token, MATRICES, TILES, NATIVE)
 
 
 # With cells as axes of 2, the highest bit of their number last, tl.split gives the halves in order.  Function

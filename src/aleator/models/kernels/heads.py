@@ -36,6 +36,7 @@ class Heads(NamedTuple):
     together: bool = False
     # How many first channels something else writes meanwhile; ``sources`` come after them
     skipped: int = 0
+    turn: int = 0  # block of the Hadamard matrix that rotates them last, if they are not stored
 
 
 def heads_of(
@@ -46,11 +47,13 @@ def heads_of(
     normed: int = 0,
     keep: bool = False,
     together: bool = False,
+    copies: int = 1,
 ) -> Heads:
     """Heads whose channels are those of ``parts`` [T, heads, n], side by side.
 
     A single part whose heads lie together is changed in place, unless ``keep``; others are read.
-    ``together``: a norm of all heads of the single part, with weights [heads * n].
+    ``together``: a norm of all heads of the single part, with weights [heads * n].  ``copies``: as often there
+    is room for them, [copies * T, heads, n].
     """
     first = parts[0]
     t, heads, dim = first.shape
@@ -60,12 +63,12 @@ def heads_of(
         )
         norm = RowNorm(norm.kind, weight, bias, norm.eps)
         first = first.flatten(1).view(t, heads, dim)
-        x = torch.empty((t, heads, dim), device=first.device)
+        x = torch.empty((copies * t, heads, dim), device=first.device)
         return Heads(x, norm, rotates, to, (first,), normed, True)
-    if len(parts) == 1 and not keep and first.stride()[1:] == (dim, 1):
+    if len(parts) == 1 and copies == 1 and not keep and first.stride()[1:] == (dim, 1):
         return Heads(first, norm, rotates, to, (), normed)
     sources = tuple(each if each.stride(2) == 1 else each.contiguous() for each in parts)
-    x = torch.empty((t, heads, sum(each.shape[2] for each in parts)), device=first.device)
+    x = torch.empty((copies * t, heads, sum(each.shape[2] for each in parts)), device=first.device)
     return Heads(x, norm, rotates, to, sources, normed)
 
 
@@ -75,7 +78,6 @@ def finishing(
     cells: torch.Tensor,
     norm_last: bool = False,
     scales: torch.Tensor | None = None,
-    apart: int = 0,
 ) -> Work:
     """What is to be launched to normalise heads, rotate and store them.
 
@@ -85,19 +87,16 @@ def finishing(
         cells: the tokens' cells, int64 [T]; -1: a token is not stored.
         norm_last: heads are normalised after their rotation.
         scales: float32 [T], the last factors of the first group, which is not stored; None: 1.
-        apart: as many neighbouring heads of the first group, a power of two, have a program, and one of each
-            other group, also of less than a launch; 0: as many as are quick.
     """
     groups = [each for each in groups if each.x.numel()]
     if not groups:
         return Work("heads", 0, 0, (), Constants(()), Constants(()))
     widest = triton.next_power_of_2(max(each.x.shape[2] for each in groups))
-    most = max(1, sized(1 << 14, 1) // widest)
+    block = max(1, sized(1 << 14, 1) // widest)
     listed, forms, first = [], [], 0
     pairs = 0 if angles is None else angles.cos_sin.shape[1]
-    for g, (x, norm, rotates, to, sources, normed, together, skipped) in enumerate(groups):
+    for g, (x, norm, rotates, to, sources, normed, together, skipped, turn) in enumerate(groups):
         t, heads, dim = x.shape
-        block = most if not apart else apart if g == 0 else 1
         programs = triton.cdiv(t * heads, block)
         weight, bias, eps = (
             (None, None, 0.0) if norm is None else (norm.weight, norm.bias, norm.eps)
@@ -112,7 +111,8 @@ def finishing(
         listed.append(
             (x, weight, bias, eps, *side, x.stride(0), first, programs, *taken[0], *taken[1])
         )
-        rotated = 0 if to is None or to.rotation < 2 else to.rotation
+        rotated = turn if to is None else to.rotation
+        rotated = 0 if rotated < 2 else rotated
         forms.append((
             heads, dim, "" if norm is None else norm.kind, weight is not None and weight.dim() == 2,
             rotates and pairs > 0, rotated, hadamard_scale(rotated), "" if to is None else to.kind,
@@ -134,38 +134,42 @@ def finishing(
 @triton.jit
 def finish_heads(arguments, n_tokens, number, FORMS: tl.constexpr, SHAPE: tl.constexpr):
     """Program ``number`` of :func:`finishing`: as many heads of one of the groups as its form says last."""
-    groups, angles, cells, scales, offset = arguments
+    groups = arguments[0]
     for g in tl.static_range(len(FORMS)):
         first, programs = groups[g][10], groups[g][11]
         if (number >= first) & (number < first + programs):
-            _finish_group(
-                groups[g], angles, cells, scales, number - first, n_tokens, offset,
-                FORMS, g, SHAPE[0], SHAPE[1], SHAPE[2], SHAPE[3],
-            )  # fmt: skip
+            BLOCK: tl.constexpr = FORMS[19 * g + 18]
+            row = (number - first) * BLOCK + tl.arange(0, BLOCK)
+            there = row < n_tokens * FORMS[19 * g]
+            finish_group(arguments, row, there, 0, n_tokens, FORMS, g, SHAPE, BLOCK)
 
 
 @triton.jit
-def _finish_group(
-    group, angles, cells, scales, number, n_tokens, offset,
-    FORMS: tl.constexpr, G: tl.constexpr, PAIRS: tl.constexpr, WIDE: tl.constexpr,
-    INTERLEAVED: tl.constexpr, LAST: tl.constexpr,
+def finish_group(
+    arguments, row, there, copy, n_tokens,
+    FORMS: tl.constexpr, G: tl.constexpr, SHAPE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """Heads number ``row`` [BLOCK] of group G, in its room number ``copy``, see :func:`heads_of`."""
+    groups, angles, cells, scales, offset = arguments
     (
         x, weight, bias, eps, data, halves, cell_stride, head_stride, stride, t_stride, _, _,
         a, a_t, a_h, b, b_t, b_h,
-    ) = group  # fmt: skip
+    ) = groups[G]  # fmt: skip
+    PAIRS: tl.constexpr = SHAPE[0]
+    WIDE: tl.constexpr = SHAPE[1]
+    INTERLEAVED: tl.constexpr = SHAPE[2]
+    LAST: tl.constexpr = SHAPE[3]
     AT: tl.constexpr = 19 * G
-    BLOCK: tl.constexpr = FORMS[AT + 18]
     HEADS: tl.constexpr = FORMS[AT]
     DIM: tl.constexpr = FORMS[AT + 1]
     NORM: tl.constexpr = FORMS[AT + 2]
     AT_ONCE: tl.constexpr = FORMS[AT + 9]
     SIZE: tl.constexpr = FORMS[AT + 10]
     FIRST: tl.constexpr = FORMS[AT + 14]
-    row = number * BLOCK + tl.arange(0, BLOCK)
-    there = (row < n_tokens * HEADS)[:, None]
+    there = there[:, None]
     t = row // HEADS
     head = row - t * HEADS
+    x += n_tokens.to(tl.int64) * t_stride * copy
     rows = x + (t.to(tl.int64) * t_stride + head * DIM)[:, None]
     if FIRST > 0:
         _take(a, a_t, a_h, rows + FORMS[AT + 17], t, head, there, FIRST, SIZE)
@@ -196,7 +200,7 @@ def _finish_group(
         v = tl.load(rows + cols, mask=inside) * tl.load(scales + t[:, None], mask=there)
         tl.store(rows + cols, v, mask=inside)
     if FORMS[AT + 5] > 0:
-        hadamard_heads(rows, there, DIM, BLOCK, FORMS[AT + 5], FORMS[AT + 11], FORMS[AT + 6])
+        hadamard_heads(rows, there, 0, DIM, BLOCK, FORMS[AT + 5], FORMS[AT + 11], FORMS[AT + 6])
     KIND: tl.constexpr = FORMS[AT + 7]
     if KIND == "f32" or KIND == "f16" or KIND == "bf16":
         stored(

@@ -133,12 +133,12 @@ def _hadamard(x, rows, scale, ROWS: tl.constexpr, BLOCK: tl.constexpr, LOG: tl.c
 
 @triton.jit
 def hadamard_heads(
-    x, there, DIM: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, LOG: tl.constexpr,
+    x, there, first, end, ROWS: tl.constexpr, BLOCK: tl.constexpr, LOG: tl.constexpr,
     SCALE: tl.constexpr,
 ):  # fmt: skip
-    """Do as :func:`hadamard` to heads [ROWS, DIM] at pointers [ROWS, 1]; between barriers."""
+    """Do as :func:`hadamard` to channels of heads at pointers [ROWS, 1]; between barriers."""
     tl.debug_barrier()
-    for begin in range(0, DIM, BLOCK):
+    for begin in range(first, end, BLOCK):
         at = x + begin + tl.arange(0, BLOCK)[None, :]
         y = hadamard_blocks(tl.load(at, mask=there), ROWS, BLOCK, LOG)
         tl.store(at, y * SCALE, mask=there)

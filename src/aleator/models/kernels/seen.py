@@ -39,13 +39,16 @@ def visible_cells(batch: MicroBatch, raw: bool = False, distances: bool = False)
 
 
 def apart(batch: MicroBatch) -> bool:
-    """Whether no token sees the cell of another one of the micro-batch; its own it sees."""
+    """Whether the last cell that each token sees is its own, and it sees no other new one."""
     seen, ids = batch.seen, batch.cell_ids
-    new = np.zeros(1 + max(seen.cells.max(initial=0), ids.max(initial=0)), bool)
-    new[ids] = True
-    before = np.concatenate(([0], np.cumsum(new[seen.cells])))
     first = seen.start[seen.list]
-    return bool((before[first + seen.counts] - before[first] <= 1).all())
+    last = first + seen.counts - 1
+    if (seen.counts < 1).any() or (seen.cells[last] != ids).any():
+        return False
+    new = np.zeros(1 + seen.cells.max(), bool)
+    new[ids] = True
+    places = np.flatnonzero(new[seen.cells])
+    return bool((np.searchsorted(places, first) == np.searchsorted(places, last)).all())
 
 
 def listed(
