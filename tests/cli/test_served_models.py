@@ -46,7 +46,6 @@ def refused(file: Path, text: str | bytes) -> str:
 
 def test_a_file_lists_models_and_their_options(tmp_path: Path) -> None:
     (tmp_path / "file.toml").write_text(FILE)
-    (tmp_path / "poet.gguf").touch()
     small, large, package = found_models(str(tmp_path / "file.toml"), OF_A_MODEL)
     assert (small.name, small.path) == ("small", str(tmp_path / "models/small.gguf"))
     assert (small.aliases, small.keep_loaded) == (("tiny", "s"), True)
@@ -111,12 +110,14 @@ def test_a_wrong_file_is_refused_with_the_model_and_the_key(
     assert told in refused(tmp_path / "file.toml", text)
 
 
-def test_files_in_options_are_relative_to_the_file(tmp_path: Path) -> None:
+def test_files_are_relative_to_the_file_even_if_they_are_missing(tmp_path: Path) -> None:
     (tmp_path / "key").write_bytes(bytes(range(32)))
     (tmp_path / "file.toml").write_text(
-        "[a]\npath = 'x'\ncache_dir = 'prompts'\nwatermark_key_file = 'key'\nmodel_draft = 'package'"
+        "[a]\npath = 'x.gguf'\ncache_dir = 'prompts'\nwatermark_key_file = 'key'\nmodel_draft = 'package'"
     )
-    options = found_models(str(tmp_path / "file.toml"), OF_A_MODEL)[0].options
+    (found,) = found_models(str(tmp_path / "file.toml"), OF_A_MODEL)
+    assert found.path == str(tmp_path / "x.gguf")
+    options = found.options
     assert options["cache_dir"] == str(tmp_path / "prompts")
     assert options["watermark_key_file"] == WatermarkKey.from_file(str(tmp_path / "key"))
     assert options["model_draft"] == "package"

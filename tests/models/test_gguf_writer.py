@@ -186,7 +186,7 @@ def test_where_a_file_may_be_written(tmp_path: Path) -> None:
         target(tmp_path, [])
     with pytest.raises(ParameterError, match="is the file that is read"):
         target(file, [other, file])
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match="make it"):
         target(tmp_path / "missing" / "m")
 
 

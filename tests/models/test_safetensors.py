@@ -127,7 +127,20 @@ def first_to(shard: Any) -> Callable[[dict[str, Any]], Any]:
 
 @pytest.mark.parametrize(
     "shard",
-    ["../secret.safetensors", "/etc/passwd", "a/b", "a\\b", "..", ".", "", "C:x", "a\0b", 5, None],
+    [
+        "../secret.safetensors",
+        "/etc/passwd",
+        "a/b",
+        "a\\b",
+        "..",
+        ".",
+        "",
+        "C:x",
+        "a\0b",
+        "a" * 256,
+        5,
+        None,
+    ],
 )
 def test_shards_stay_in_the_directory(tmp_path: Path, shard: Any) -> None:
     directory = write_directory(tmp_path / "m", shards=2)

@@ -120,6 +120,8 @@ def test_a_model_whose_file_was_written_to_is_loaded_anew(
         assert live.text("own") == alone["small"]
         own.unlink()
         assert live.text("own") == alone["small"]
+        assert "own" in [each["name"] for each in live.got("/api/tags")["models"]]
+        assert live.post("/api/show", {"model": "own"})[0] == 200
         assert live.pool.by_name["own"].loaded is loaded
 
 

@@ -138,14 +138,15 @@ def _checked(folder: Path, parameter: Parameter, value: Any) -> Any:
         value = parameter.read(value)
     made = parameter.check(value)
     if parameter.name == "adapters":
-        return tuple((name, _located(folder, file), scale) for name, file, scale in made)
+        return tuple((name, str(folder / file), scale) for name, file, scale in made)
     return made
 
 
 def _located(folder: Path, name: str) -> str:
     """A path relative to the file of models; names of the hub and of packages stay as they are."""
     path = str(folder / name)
-    return path if not name.startswith(HUB) and ("/" in name or os.path.exists(path)) else name
+    a_file = "/" in name or name.endswith(".gguf") or os.path.exists(path)
+    return path if a_file and not name.startswith(HUB) else name
 
 
 FILES: dict[str, Callable[[Path, str], Any]] = {

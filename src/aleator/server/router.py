@@ -122,17 +122,17 @@ async def tags(request: Request) -> Response:
 
 def tagged(entry: Entry, names: Collection[str]) -> list[dict[str, Any]]:
     """The entries of a model and its adapters, those with one of ``names``."""
-    loaded, about = entry.loaded, None
+    loaded, path, size = entry.loaded, Path(entry.path), 0
     if loaded is not None:
         return [each for each in ollama.listed(loaded.service) if each["name"] in names]
     with suppress(OSError):
-        about = Path(entry.path).stat()
+        size = path.stat().st_size
     return [
         {
             "name": name,
             "model": name,
-            "modified_at": ollama.timestamp(None if about is None else about.st_mtime),
-            "size": 0 if about is None else about.st_size,
+            "modified_at": ollama.timestamp(path),
+            "size": size,
             "digest": "",
             "details": ollama.NO_DETAILS
             | {"parent_model": "" if name == entry.name else entry.name},

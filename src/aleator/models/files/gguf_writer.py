@@ -135,7 +135,10 @@ def target(path: Path, read: Iterable[Path] = (), size: int = 0) -> Path:
             "out", f"{path} is the file that is read: give the new one another name"
         )
     path = Path(os.path.realpath(path))
-    path.parent.stat()
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            errno.ENOENT, "no such directory: make it, or write elsewhere", str(path.parent)
+        )
     if not os.access(path.parent, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path.parent))
     free = shutil.disk_usage(path.parent).free

@@ -52,7 +52,7 @@ def read_directory(
     for name, shard in fields.require("weight_map", dict).items():
         if not isinstance(shard, str) or not _is_plain_name(shard):
             raise fields.error(
-                "weight_map", f"{shard!r} is not the name of a file beside the index"
+                "weight_map", f"{shard!r:.80} is not the name of a file beside the index"
             )
         shards.setdefault(shard, []).append(name)
     for shard, wanted in shards.items():
@@ -72,6 +72,7 @@ def _is_plain_name(name: str) -> bool:
     """Whether ``name`` stays inside the directory that it is joined to."""
     return (
         name not in ("", ".", "..")
+        and len(name) <= 255
         and not set(name) & {"/", "\\", ":", "\0"}
         and (os.path.basename(name) == name)
     )

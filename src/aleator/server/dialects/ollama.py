@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Container, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
@@ -116,9 +118,12 @@ class OllamaWriter:
         return made
 
 
-def timestamp(seconds: float | None = None) -> str:
-    """A time as Ollama writes it: now, or so many seconds after 1970."""
-    when = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
+def timestamp(file: Path | None = None) -> str:
+    """A time as Ollama writes it: now, or when a file was last changed, if it is still there."""
+    when = datetime.now(UTC)
+    if file is not None:
+        with suppress(OSError):
+            when = datetime.fromtimestamp(file.stat().st_mtime, UTC)
     return when.isoformat().replace("+00:00", "Z")
 
 
@@ -157,7 +162,7 @@ def listed(service: Service) -> list[dict[str, Any]]:
     entry: dict[str, Any] = {
         "name": service.name,
         "model": service.name,
-        "modified_at": timestamp(weights.path.stat().st_mtime),
+        "modified_at": timestamp(weights.path),
         "size": weights.size_bytes,
         "digest": service.model.fingerprint,
         "details": details(service),
@@ -205,7 +210,7 @@ def shown(service: Service) -> dict[str, Any]:
             f"{family}.vocab_size": config.n_vocab,
         },
         "capabilities": capabilities(service),
-        "modified_at": timestamp(weights.path.stat().st_mtime),
+        "modified_at": timestamp(weights.path),
     }
 
 
