@@ -39,7 +39,7 @@ from sbom import sbom
 
 FOLDER = ROOT / "build" / "wheel"
 POLICY = "manylinux_2_28"
-MOST_BYTES = 3 * 2**20
+MOST_BYTES = 7 * 2**19
 BUNDLED = ("shakespeare.gguf", "shakespeare-eagle3")
 """The bundled model, and its draft head."""
 MOST_SECONDS = 20
@@ -330,7 +330,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wheel = options.wheel or make(machine, options.out)
         print(f"{wheel.name}: {wheel.stat().st_size:,} bytes", flush=True)
         if wheel.stat().st_size > MOST_BYTES:
-            raise SystemExit(f"{wheel.name} is larger than {MOST_BYTES:,} bytes: 3 MiB")
+            raise SystemExit(f"{wheel.name} is larger than {MOST_BYTES:,} bytes: 3.5 MiB")
         if options.reproduce:
             again = FOLDER / "again"
             shutil.rmtree(again, ignore_errors=True)
