@@ -156,6 +156,22 @@ def test_ctrl_c_ends_with_statistics() -> None:
     assert (begun + out).decode()  # whole characters only
 
 
+def test_ctrl_c_while_the_command_is_imported_ends_it_quietly() -> None:
+    """The signal arrives as the first module behind the package's own is looked for."""
+    code = """
+import importlib.metadata, os, signal, sys
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "aleator.cli.terminal":
+            os.kill(os.getpid(), signal.SIGINT)
+(entry,) = importlib.metadata.distribution("aleator").entry_points.select(name="aleator")
+sys.meta_path.insert(0, Interrupting())
+sys.exit(entry.load()())
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (130, b"", b"")
+
+
 def test_the_words_of_the_process_are_a_command_without_garbage_collection_before_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

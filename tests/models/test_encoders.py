@@ -17,7 +17,6 @@ from aleator.cli import main
 from aleator.core.cancellation import cancelled_by
 from aleator.core.errors import ContextFull, FileFormatError, ParameterError, UnsupportedModel
 from aleator.models import build_decoder, open_weights
-from aleator.models.adapters import Adapter, Adapters
 from aleator.models.encoder import Encoder
 from aleator.models.native_decoder import inherited
 from aleator.text.special_tokens import Pair
@@ -394,9 +393,6 @@ def test_an_encoder_computes_on_the_cpu_only(tmp_path: Path) -> None:
         build_decoder(weights, dtype="bfloat16")
     with pytest.raises(ParameterError, match="form='torch'"):
         build_decoder(weights, form="torch")
-    encoder = build_decoder(weights)
-    with pytest.raises(ParameterError, match="adapters are for decoders"):
-        encoder.take(Adapters((Adapter("a", "a.gguf", "0", {}, {}, False),)))
 
 
 def test_what_is_not_built_is_refused(tmp_path: Path) -> None:

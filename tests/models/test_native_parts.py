@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,4 +53,11 @@ def test_rates_of_states_are_a_matrix_of_them(tmp_path: Path) -> None:
     layer = decoder.recurrent[0]
     layer.a = np.ascontiguousarray(layer.a.T)
     with pytest.raises(ValueError, match=r"blk\.0\.ssm_a: wrong size"):
+        Context(decoder, n_ctx=32)
+
+
+def test_experts_beside_a_dense_part_take_what_attention_gives(tmp_path: Path) -> None:
+    decoder = native("gemma4-experts", tmp_path)
+    decoder.config = replace(decoder.config, parallel=True)
+    with pytest.raises(ValueError, match="experts beside the dense part"):
         Context(decoder, n_ctx=32)

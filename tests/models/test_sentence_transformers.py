@@ -127,7 +127,7 @@ def test_dense_layers_behind_the_pooling_make_the_vectors(
             aleator.load(folder)
     with_dense(folder, only)
     config.write_text(json.dumps(fields | {"bias": False}))
-    with pytest.raises(UnsupportedModel, match="'linear.bias' is not one of the dense layer"):
+    with pytest.raises(UnsupportedModel, match=r"'linear\.bias' is not one of the dense layer"):
         aleator.load(folder)
 
 

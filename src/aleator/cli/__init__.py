@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -118,7 +119,10 @@ def _speed_up_start() -> None:
 
 
 def dispatch(words: list[str], hurried: bool = False) -> int:
-    """Find the command, parse its options and run it; ``hurried``: garbage collection is off."""
+    """Find the command, parse its options and run it.
+
+    ``hurried``: as the process begins, without garbage collection and with Ctrl-C as in ``aleator.__main__``.
+    """
     if not words or words[0] in ("-h", "--help", "help"):
         lines = "\n".join(f"  {name:<12} {summary}" for name, summary in COMMANDS.items())
         print(USAGE.format(commands=lines), end="")
@@ -144,6 +148,8 @@ def dispatch(words: list[str], hurried: bool = False) -> int:
     if hurried:
         gc.freeze()  # excludes imported objects from garbage collection
         gc.enable()
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
     with messages(arguments.verbose, arguments.log_disable):
         return int(module.run(arguments) or 0)
 

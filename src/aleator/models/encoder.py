@@ -15,9 +15,10 @@ from aleator.cache.kv_cache import Layers
 from aleator.cache.pools.pool import Pool
 from aleator.core.arrays import Floats, Int64s
 from aleator.core.cancellation import check_cancelled
-from aleator.core.errors import ParameterError, UnsupportedModel
+from aleator.core.errors import UnsupportedModel
 from aleator.core.threads import pool as thread_pool
-from aleator.models.adapters import Adapters
+from aleator.models.adapted import EMBEDDING
+from aleator.models.adapters import Adapters, held_at
 from aleator.models.decoder import Progress
 from aleator.models.native_decoder import NativeDecoder, inherited
 from aleator.models.step import Step
@@ -38,8 +39,6 @@ def no_texts(what: str) -> UnsupportedModel:
 class Encoder(NativeDecoder):
     """An encoder on the CPU in float32; its hidden states have the bits that docs/numerics.md says."""
 
-    adapts = False
-
     def __init__(self, weights: Weights, progress: Progress | None = None) -> None:
         super().__init__(weights, progress)
         self.drop_head()
@@ -54,10 +53,13 @@ class Encoder(NativeDecoder):
         self._made: tuple[int, int, _native.DecoderStep] | None = None
 
     def take(self, adapters: Adapters) -> None:
-        if adapters:
-            raise ParameterError(
-                "adapters", "adapters are for decoders, and this model is an encoder"
-            )
+        for each in adapters.loaded:
+            if EMBEDDING in each.matrices:
+                raise UnsupportedModel(
+                    f"{each.path}: the adapter changes {EMBEDDING!r}, and an encoder's embeddings stay as they "
+                    "are: merge it into its model (PEFT: merge_and_unload), and load that"
+                )
+        super().take(adapters)
 
     @property
     def cache_layers(self) -> Layers:
@@ -118,6 +120,7 @@ class Encoder(NativeDecoder):
             sees["window"] = (seen.astype(np.int64), seen, *lists, count, None, first, None)
         if self.slopes is not None:
             sees["seen_positions"] = at.astype(np.int32)
+        chosen = held_at(self.adapters.chosen(None), 0)
         made = np.empty((n, self.config.n_embd), np.float32)
         self._step(n).run(
             thread_pool(None),
@@ -131,6 +134,7 @@ class Encoder(NativeDecoder):
             None,
             np.arange(n, dtype=np.int64),
             made,
+            adapted=self.adapters.rows([chosen] * n),
             **sees,
         )
         self.weights.mapped.check()
@@ -174,6 +178,7 @@ class Encoder(NativeDecoder):
                         )
                     pair.append(sides[side, heads * dim])
                 step.add_attention(block, *pair)
+            self.adapt(step)
             self._made = made = cells, os.getpid(), step
         return made[2]
 

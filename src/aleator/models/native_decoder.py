@@ -152,6 +152,17 @@ class NativeDecoder(Decoder):
             )
         )
 
+    def adapt(self, step: _native.DecoderStep) -> None:
+        """Give a step the adapters of its matrices."""
+        for number, adapter in enumerate(self.adapters.loaded):
+            for name, added in adapter.matrices.items():
+                a = StoredWeight(Matrix(name, added.a, None)).matrix
+                b = added.b.data, added.b.type
+                if name == adapted.EMBEDDING:
+                    step.adapt_embedding(number, a, *b, added.factor)
+                elif (matrix := adapted.matrix(self.weights, name)) is not None:
+                    step.adapt(matrix.data, number, a, *b, added.factor, added.grows)
+
 
 inherited: list[object] = []
 # Native steps that a forked child inherits.  A thread of the parent may have been inside one: its lock may be
@@ -199,14 +210,7 @@ class NativeStep(Step):
                 )
             elif not attends:
                 step.add_feed_forward(next(feeding))
-        for number, adapter in enumerate(decoder.adapters.loaded):
-            for name, added in adapter.matrices.items():
-                a = StoredWeight(Matrix(name, added.a, None)).matrix
-                b = added.b.data, added.b.type
-                if name == adapted.EMBEDDING:
-                    step.adapt_embedding(number, a, *b, added.factor)
-                elif (matrix := adapted.matrix(decoder.weights, name)) is not None:
-                    step.adapt(matrix.data, number, a, *b, added.factor, added.grows)
+        decoder.adapt(step)
         # Together, and last: an interrupt leaves the earlier step, or none that counts as valid.
         self._rows: tuple[Floats, Floats] | None = None
         self._step, self._rows = step, None if states is None else (states.conv[0], states.ssm[0])
