@@ -24,8 +24,9 @@ from aleator.samplers.constrained import ConstraintSampler
 from aleator.server import grammar_limits
 from aleator.server.auth import Caller, set_caller
 from aleator.server.errors import api_error
-from aleator.server.grammar_limits import KEPT, KEPT_BYTES, KeptGrammars, Trials, allocated_bytes
+from aleator.server.grammar_limits import KEPT, KEPT_BYTES, KeptGrammars, Trials
 from aleator.server.grammars import MAX_CONCURRENT, Grammars, sampler_of
+from aleator.server.native_memory import allocated_bytes
 from tests.server.conftest import TEMPLATE
 from tests.server.live import in_thread, request_of, rest, until
 

@@ -162,6 +162,7 @@ def serve_models(
         made.source = found, state_of(found.path)
         return made
 
+    server_module("native_memory").share_arenas()
     pool = server_module("pool").Pool(entries(), options, arguments.model, entries)
     listening = running.bound(options)
     with listening:

@@ -7,20 +7,18 @@ that pass are compiled here.  They are kept for later requests while their memor
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
 import subprocess
 import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from selectors import EVENT_READ, PollSelector
 
 from aleator.core.errors import AleatorError, EngineClosed, GrammarError, ParameterError
 from aleator.samplers.constrained import ConstraintSampler
+from aleator.server.native_memory import allocated_bytes, return_memory
 
 MOST_BYTES = 2**27
 """Most bytes of memory that one grammar may take, as measured in its trial."""
@@ -177,49 +175,3 @@ class KeptGrammars:
         if first - now > RETURNED_BYTES:
             return_memory()
         self._without = min(self._without, now) if self._made else now
-
-
-class _Mallinfo2(ctypes.Structure):
-    """The result of glibc's ``mallinfo2`` (its manual page)."""
-
-    _fields_ = tuple(
-        (name, ctypes.c_size_t)
-        for name in (
-            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks",
-            "keepcost",
-        )
-    )  # fmt: skip
-
-
-def _glibc() -> ctypes.CDLL | None:
-    """The C library, if it is glibc 2.33 or newer."""
-    try:
-        found = ctypes.CDLL(None)
-        found.mallinfo2.restype = _Mallinfo2
-    except (AttributeError, OSError, TypeError):
-        return None
-    return found
-
-
-_LIBC = _glibc()
-
-
-def return_memory() -> None:
-    """Give what native code has freed back to the system, where the C library can."""
-    if _LIBC is not None:
-        _LIBC.malloc_trim(0)
-
-
-def allocated_bytes() -> int:
-    """Bytes that native code of this process has allocated and not freed.
-
-    If the C library does not report them: the resident bytes; 0 if the system does not report those either.
-    """
-    if _LIBC is not None:
-        figures = _LIBC.mallinfo2()
-        return int(figures.uordblks + figures.hblkhd)
-    try:
-        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-    except OSError:
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -12,8 +12,8 @@ from typing import Any
 from aleator.core.errors import AleatorError, GrammarError
 from aleator.language_model import load_vocabulary
 from aleator.models.weights import open_weights
-from aleator.server.grammar_limits import allocated_bytes
 from aleator.server.grammars import prepare, sampler_of
+from aleator.server.native_memory import allocated_bytes
 from aleator.text.tokenizer import Tokenizer
 
 

@@ -24,7 +24,7 @@ from aleator.engine.stats import EngineStats
 from aleator.server.bodies import BODIES_AT_ONCE, in_thread, no_room
 from aleator.server.entry import Entry, Loaded
 from aleator.server.errors import ApiError
-from aleator.server.grammar_limits import return_memory
+from aleator.server.native_memory import return_memory
 from aleator.server.options import ServerOptions
 from aleator.server.telemetry import event, failure
 
