@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from aleator.models.config import ModelConfig, unsupported
+from aleator.models.config import ModelConfig, present, unsupported
 from aleator.models.files.fields import Fields, Value
 from aleator.models.files.tensor_types import StoredTensor
 
@@ -80,6 +80,15 @@ def heads_apart(name: str, tensor: StoredTensor, config: ModelConfig) -> StoredT
         )
 
     return tensor.moved_rows(apart)
+
+
+def expert_by_expert(name: str, tensor: StoredTensor, config: ModelConfig) -> StoredTensor:
+    """Convert a tensor to GGUF's form: experts' matrices are apart, and the last of each is [out, in]."""
+    n = present(config.experts).n_experts
+    if not name.endswith("_exps.weight") or len(tensor.shape) != 2 or tensor.shape[0] % n:
+        return tensor
+    made = replace(tensor, shape=(n, tensor.shape[0] // n, tensor.shape[1]))
+    return made.moved(lambda values: values.swapaxes(1, 2)) if "ffn_down" in name else made
 
 
 def in_text_model(name: str) -> str:

@@ -36,7 +36,7 @@ LAYER = ATTENTION | {
     "output.dense": "ffn_down",
     "output.LayerNorm": "layer_output_norm",
 }
-_OF_TRAINING = ("cls.", "lm_head.", "embeddings.position_ids", "dropout.")
+_OF_TRAINING = ("cls.", "lm_head.", "decoder.", "embeddings.position_ids", "dropout.")
 """Beginnings of names of tensors that guess masked words, and of a table of numbers."""
 
 

@@ -11,11 +11,10 @@ from aleator.models.config import (
     Fields,
     GGUFFile,
     ModelConfig,
-    StoredTensor,
-    present,
     refuse_others,
     unsupported,
 )
+from aleator.models.conversions import expert_by_expert
 from aleator.models.experts import in_gguf, in_json
 from aleator.models.files.fields import Value
 from aleator.models.json_config import transformer
@@ -63,15 +62,6 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         qkv_clamp=0.0 if clip is None else attention.number("clip_qkv", 0.0, 1e6),
     )
     return in_json(config, sizes, (4, 1), normalised=order is not None)
-
-
-def expert_by_expert(name: str, tensor: StoredTensor, config: ModelConfig) -> StoredTensor:
-    """Convert a tensor to GGUF's form: experts' matrices are apart, and the last of each is [out, in]."""
-    n = present(config.experts).n_experts
-    if not name.endswith("_exps.weight") or len(tensor.shape) != 2 or tensor.shape[0] % n:
-        return tensor
-    made = replace(tensor, shape=(n, tensor.shape[0] // n, tensor.shape[1]))
-    return made.moved(lambda values: values.swapaxes(1, 2)) if "ffn_down" in name else made
 
 
 def gguf_fields(config: ModelConfig, _: Fields) -> dict[str, Value | None]:

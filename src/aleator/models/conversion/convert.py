@@ -79,6 +79,9 @@ class ConvertedDirectory(GGUFFile):
         self.directory, path = directory, directory.path
         self._said = config_in_gguf(directory.architecture, directory.config)
         found, n = dict(directory.tensors()), directory.config.n_layers
+        for name in [each for each in found if each.endswith(".ffn_out.bias")]:
+            if not directory.made(name, found[name]).floats().any():
+                del found[name]  # llama.cpp loads no file with this tensor
         has_head = f"{OUTPUT}.weight" in found
         ranks = directory.architecture.name in _RANKING and (has_head or bool(answers))
         self._answers = answers if ranks and not has_head else ()

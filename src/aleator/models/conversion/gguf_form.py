@@ -42,7 +42,7 @@ _BIASED_OUTPUT = (
     "bert", "bloom", "codeshell", "deci", "ernie4_5", "ernie4_5-moe", "falcon-h1", "gpt-oss", "gpt2", "gptneox",
     "granite", "granite_swa", "granitehybrid", "granitemoe", "jais", "jais2", "jina-bert-v2", "jina-bert-v3",
     "llama", "minicpm", "mistral3", "modern-bert", "mpt", "nemotron", "nemotron_h", "nemotron_h_moe",
-    "nomic-bert", "pangu-embedded", "phi2", "refact", "starcoder", "starcoder2",
+    "nomic-bert", "nomic-bert-moe", "pangu-embedded", "phi2", "refact", "starcoder", "starcoder2",
 )  # fmt: skip
 """Those that may have biases behind attention; all but Ernie's may have them in feed-forward parts."""
 _SCORES = {"softmax": 1, "sigmoid": 2, "chosen softmax": 3, "chosen sigmoid": 2}
@@ -327,7 +327,10 @@ def llama_cpp_lacks(config: ModelConfig, names: Container[str]) -> list[str]:
             or "dense_2.bias" in names
             or "dense_3.bias" in names
         ),
-        "a head that makes scores": name == "nomic-bert" and "cls.output.weight" in names,
+        "a bias behind experts": any(f"blk.{i}.ffn_out.bias" in names for i in range(n)),
+        "a head that makes scores": (
+            name in ("nomic-bert", "nomic-bert-moe") and "cls.output.weight" in names
+        ),
         f"heads of {config.head_dim} channels, not hidden_size / num_attention_heads": (
             wide and name in _AS_WIDE
         ),
