@@ -13,6 +13,7 @@ from aleator.models.config import (
     ModelConfig,
     StoredTensor,
     present,
+    refuse,
     refuse_others,
     unsupported,
 )
@@ -42,6 +43,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         for part in ("attn_config", "ffn_config")
     )
     refuse_others(Fields(fields.path, ffn.get("ffn_act_fn", {})), {"name": "silu"})
+    refuse(ffn, "experts whatever the router says", "uniform_expert_assignment")
     order = ffn.values.get("moe_normalize_expert_weights", 1)
     if order not in (None, 1):
         raise unsupported(fields.path, f"moe_normalize_expert_weights = {order!r:.40}")
