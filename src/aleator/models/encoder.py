@@ -61,8 +61,8 @@ class Encoder(NativeDecoder):
                 )
             if each.invocation:
                 raise UnsupportedModel(
-                    f"{each.path}: the adapter begins at its invocation tokens (aLoRA), and tokens of an encoder "
-                    "see those behind them: remove alora_invocation_tokens to apply it to whole texts"
+                    f"{each.path}: the adapter begins at its invocation tokens (aLoRA), and an encoder's "
+                    "tokens see those behind them: remove alora_invocation_tokens to apply it to whole texts"
                 )
         super().take(adapters)
 
