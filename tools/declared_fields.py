@@ -196,6 +196,7 @@ TOGETHER: dict[str, tuple[dict[str, Any], ...]] = {
         {"ffn_config": {"ffn_hidden_size": 24, "moe_num_experts": 8, "moe_top_k": 2}},
         {"ffn_config": {"moe_normalize_expert_weights": None}},
         {"ffn_config": {"moe_normalize_expert_weights": 2}}, {"ffn_config": {"ffn_act_fn": {"name": "gelu"}}},
+        {"ffn_config": {"uniform_expert_assignment": True}},
         {"rope_scaling_factor": 4.0, "initial_context_length": 128}, {"max_position_embeddings": None},
         {"mlp_layer_types": ["dense", *["sparse"] * 3]},
         {"max_position_embeddings": 2}, {"global_attn_every_n_layers": 2, "local_attention": 8},

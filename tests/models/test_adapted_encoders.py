@@ -75,9 +75,22 @@ def test_hidden_states_are_those_of_merged_matrices(name: str, tmp_path: Path) -
         assert relative(before, wanted) > 0.01
 
 
-def test_an_adapter_of_embeddings_is_refused(tmp_path: Path) -> None:
-    model = encoders()["bert"]()
+@pytest.mark.parametrize(
+    ("name", "kind", "more", "message"),
+    [
+        ("embeddings.word_embeddings", "lora_embedding", {},
+         r"adapter: .* changes 'token_embd\.weight'.* merge"),
+        ("encoder.layer.0.attention.self.query", "lora", {"alora_invocation_tokens": [3]},
+         "begins at its invocation tokens .* remove alora_invocation_tokens"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(
+    name: str, kind: str, more: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    model, file = encoders()["bert"](), tmp_path / "adapter"
     folder = saved(model, tmp_path / "m")
-    write(tmp_path / "adapter", ["embeddings.word_embeddings"], model, "lora_embedding")
-    with pytest.raises(UnsupportedModel, match=r"adapter: .* changes 'token_embd\.weight'.* merge"):
-        aleator.load(folder, adapters={"x": tmp_path / "adapter"})
+    write(file, [name], model, kind)
+    about = json.loads((file / "adapter_config.json").read_text()) | more
+    (file / "adapter_config.json").write_text(json.dumps(about))
+    with pytest.raises(UnsupportedModel, match=message):
+        aleator.load(folder, adapters={"x": file})

@@ -145,6 +145,14 @@ def test_biases_of_another_size_are_refused(tmp_path: Path) -> None:
         build_decoder(given)
 
 
+def test_biases_of_gates_are_refused(tmp_path: Path) -> None:
+    weights = open_weights(write_model(tmp_path / "m.gguf", DENSE["spark2_5"]))
+    tensors = {name: weights.stored(name) for name in weights.names()}
+    tensors["blk.1.attn_gate.bias"] = StoredTensor.of(np.ones(4, np.float32))
+    with pytest.raises(UnsupportedModel, match="biases of attention's gates"):
+        build_decoder(Weights(weights.path, weights.architecture, weights.config, tensors))
+
+
 @pytest.mark.parametrize("form", ["native", "torch"])
 def test_a_norm_beside_attention_is_missed(form: str, tmp_path: Path) -> None:
     spec = replace(DENSE["gptneox"], norms=("attn_norm",))

@@ -152,6 +152,7 @@ FFN = {"ffn_mult": 6.0}
         ("jais", {"alibi_scaling": {"type": "linear", "factor": 2.0}}, "factor"),
         ("jais", {"mup_scale_qk_dot_by_d": False}, "not divided by the size of a head"),
         ("jais", {"position_embedding_type": "learned"}, "position_embedding_type"),
+        ("jais", {"scale_attn_weights": False}, "scale_attn_weights"),
         ("openelm", {"num_kv_heads": [2]}, "num_kv_heads has 1 entries for 2 layers"),
         ("openelm", {"num_kv_heads": [3, 2]}, "4 heads are not a multiple of 3"),
         ("openelm", {"ffn_with_glu": False}, "ffn_with_glu"),

@@ -30,6 +30,12 @@ FIELDS = {
 }  # fmt: skip
 """Its width is 2/3 of 4 * 64, rounded up to a multiple of 256; the activation is SiLU whatever this says."""
 
+WRONG = {
+    "lm_head.weight": r"output\.weight", "transformer.wte.weight": r"token_embd\.weight.*\[64\]",
+    "transformer.h.0.attn.kv.bias": r"attn_kv\.bias",
+    "transformer.h.0.mlp.gate_up_proj.bias": r"ffn_gate_up_shexp\.bias",
+}  # fmt: skip
+
 
 def tensors() -> dict[str, Floats]:
     rng = np.random.default_rng(1)
@@ -49,6 +55,7 @@ def tensors() -> dict[str, Floats]:
         made[f"{at}attn.kv.weight"] = matrix(2 * N // HEADS, N)
         made[f"{at}mlp.gate_up_proj.weight"] = matrix(2 * WIDE, N)
         made[f"{at}mlp.c_proj.weight"] = matrix(N, WIDE, 0.1)
+        made[f"{at}mlp.c_proj.bias"] = vector()
     return made
 
 
@@ -71,6 +78,7 @@ def own(t: dict[str, Floats]) -> Floats:
         x = x + heads.reshape(n, -1) @ t[f"{at}attn.c_proj.weight"].T
         gate, up = np.split(norm(x, f"{at}ln_2.weight") @ t[f"{at}mlp.gate_up_proj.weight"].T, 2, 1)
         x = x + gate / (1 + np.exp(-gate)) * up @ t[f"{at}mlp.c_proj.weight"].T
+        x += t[f"{at}mlp.c_proj.bias"]
     made: Floats = norm(x, "ln_f.weight") @ t["lm_head.weight"].T
     return made
 
@@ -85,10 +93,16 @@ def test_its_own_logits(tmp_path: Path) -> None:
     assert np.abs(rows - wanted).max() < 1e-5 * np.ptp(wanted)
     check_converted(path, IDS, whole=True)
     check_adapter(path, made, rows, beside=False)
-    del made["lm_head.weight"]
-    save_file(made, path / "model.safetensors")
-    with pytest.raises(FileFormatError, match=r"output\.weight"):
-        logits(open_weights(path), IDS)
+    for name, wrong in (
+        ("lm_head.weight", None),
+        ("transformer.wte.weight", np.ones(64, np.float32)),
+        ("transformer.h.0.attn.kv.bias", np.ones(N, np.float32)),
+        ("transformer.h.0.mlp.gate_up_proj.bias", np.ones(N, np.float32)),
+    ):
+        changed = {key: each for key, each in (made | {name: wrong}).items() if each is not None}
+        save_file(changed, path / "model.safetensors")
+        with pytest.raises(FileFormatError, match=WRONG[name]):
+            logits(open_weights(path), IDS)
 
 
 def test_several_heads_of_keys_are_refused() -> None:

@@ -59,6 +59,11 @@ class Encoder(NativeDecoder):
                     f"{each.path}: the adapter changes {EMBEDDING!r}, and an encoder's embeddings stay as they "
                     "are: merge it into its model (PEFT: merge_and_unload), and load that"
                 )
+            if each.invocation:
+                raise UnsupportedModel(
+                    f"{each.path}: the adapter begins at its invocation tokens (aLoRA), and an encoder's "
+                    "tokens see those behind them: remove alora_invocation_tokens to apply it to whole texts"
+                )
         super().take(adapters)
 
     @property

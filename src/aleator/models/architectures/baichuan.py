@@ -44,8 +44,9 @@ def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
     if name != "output.weight" or tensor.shape[0] != BAICHUAN_2:
         return tensor
     rows = tensor.floats()
-    lengths = np.sqrt(np.square(rows, dtype=np.float64).sum(1, keepdims=True))
-    return StoredTensor.of((rows / np.maximum(lengths, 1e-12)).astype(np.float32))
+    lengths = np.sqrt(np.square(rows, dtype=np.float64).sum(-1, keepdims=True))
+    with np.errstate(invalid="ignore"):  # FiniteCheck finds infinities
+        return StoredTensor.of((rows / np.maximum(lengths, 1e-12)).astype(np.float32))
 
 
 BAICHUAN = Architecture(

@@ -11,6 +11,7 @@ from aleator.models.config import (
     Fields,
     GGUFFile,
     ModelConfig,
+    refuse,
     refuse_others,
     unsupported,
 )
@@ -41,6 +42,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         for part in ("attn_config", "ffn_config")
     )
     refuse_others(Fields(fields.path, ffn.get("ffn_act_fn", {})), {"name": "silu"})
+    refuse(ffn, "experts whatever the router says", "uniform_expert_assignment")
     order = ffn.values.get("moe_normalize_expert_weights", 1)
     if order not in (None, 1):
         raise unsupported(fields.path, f"moe_normalize_expert_weights = {order!r:.40}")

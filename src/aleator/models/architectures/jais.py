@@ -12,6 +12,12 @@ from aleator.models.config import Fields, GGUFFile, ModelConfig, refuse_others, 
 from aleator.models.files.fields import Value
 
 ALIBI = 8.0
+FIXED = {
+    "activation_function": "swiglu",
+    "position_embedding_type": "alibi",
+    "scale_attn_weights": True,
+}
+"""Fields with a single value that is computed."""
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
@@ -25,7 +31,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
 
     Slopes that are smaller in texts beyond ``train_seq_len`` are left out, as in llama.cpp.
     """
-    refuse_others(fields, {"activation_function": "swiglu", "position_embedding_type": "alibi"})
+    refuse_others(fields, FIXED)
     newer = {key.removeprefix("mup_"): value for key, value in fields.values.items()}
     own = Fields(fields.path, newer)
     if not own.get("scale_qk_dot_by_d", False):

@@ -42,20 +42,22 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     return replace(config, alibi=ALIBI, tied=False)  # embeddings become others
 
 
+def _centred(tensor: StoredTensor, axis: int) -> StoredTensor:
+    numbers = tensor.floats()
+    with np.errstate(invalid="ignore"):  # FiniteCheck finds infinities
+        means = numbers.mean(axis, dtype=np.float64, keepdims=True)
+        return StoredTensor.of(numbers - means.astype(np.float32))
+
+
 def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
     """Convert a tensor to GGUF's form: embeddings have no mean."""
-    if name != "token_embd.weight":
-        return tensor
-    rows = tensor.floats()
-    return StoredTensor.of(rows - rows.mean(1, dtype=np.float64, keepdims=True).astype(np.float32))
+    return _centred(tensor, -1) if name == "token_embd.weight" else tensor
 
 
 def without_means(name: str, tensor: StoredTensor, _: Fields, config: ModelConfig) -> StoredTensor:
     """Convert a tensor to GGUF's form: what attention and feed-forward give has no mean."""
-    if not name.endswith((".attn_output.weight", ".ffn_down.weight")):
-        return tensor
-    made = tensor.floats()
-    return StoredTensor.of(made - made.mean(0, dtype=np.float64).astype(np.float32))
+    added = ".attn_output." in name or ".ffn_down." in name
+    return _centred(tensor, 0) if added else tensor
 
 
 REFACT = Architecture(

@@ -8,7 +8,7 @@ from typing import Generic
 import numpy as np
 
 from aleator.core.records import dataclass
-from aleator.models.config import ExpertsConfig, LatentConfig, present
+from aleator.models.config import ExpertsConfig, LatentConfig, present, unsupported
 from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.layers.layer_source import LayerSource, M, Matrix, V
 
@@ -117,6 +117,7 @@ def feed_forward(source: LayerSource[M, V]) -> FeedForward[M] | Mixture[M, V]:
 def dense_part(source: LayerSource[M, V], n_ff: int, end: str = "") -> FeedForward[M]:
     """The tensors of a part that every token goes through; ``end``: of their names."""
     n_embd, gated = source.config.n_embd, source.architecture.gated
+    _refuse_whole(source, "ffn_gate_up_shexp.bias", 2 * n_ff)
     names = [f"ffn_gate{end}", f"ffn_up{end}"] if gated else [f"ffn_up{end}"]
     gate_up = source.matrix(names, n_embd, [n_ff] * len(names))
     down = source.matrix([f"ffn_down{end}"], n_ff, [n_embd])
@@ -131,6 +132,12 @@ def constant(source: LayerSource[M, V], name: str, gate: str) -> FeedForward[M]:
     biases = None, source.weights.floats(f"{own}.bias")
     up, down = (source.product([Matrix(own, *each)]) for each in zip(zeros, biases, strict=True))
     return FeedForward(up, down, 1, gate, gated=False)
+
+
+def _refuse_whole(source: LayerSource[M, V], name: str, n: int) -> None:
+    """Raise FileFormatError for biases of several matrices that are not ``n``, or they would be divided."""
+    if name in source:
+        source.values(name, n)
 
 
 class Latent(Generic[M, V]):
@@ -235,8 +242,11 @@ class Attention(Generic[M, V]):
                 del widths["attn_v"]
             if not self.stores:
                 del widths["attn_k"]
-            if "attn_qkv.bias" in source:  # of another size, or it would be divided
-                source.values("attn_qkv.bias", sum(widths.values()))
+            queries, *others = widths.values()
+            _refuse_whole(source, "attn_qkv.bias", queries + sum(others))
+            _refuse_whole(source, "attn_kv.bias", sum(others))
+            if self.gated and "attn_gate.bias" in source:
+                raise unsupported(source.weights.path, "biases of attention's gates")
             self.qkv = source.matrix(
                 list(widths),
                 self.wide or config.n_embd,
