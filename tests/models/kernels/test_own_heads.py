@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,13 @@ def test_one_launch_is_several(up: str, down: str, cache: str, scaled: bool) -> 
     own = OwnHeads(x[..., :plain], ups, downs)
     made = attention.attend(whole, keys, values, seen, 0.1, finished=True, finish=finish, own=own)
     assert equal(made, expected.numpy())
+
+
+def test_compressed_keys_of_more_cells_take_more_launches() -> None:
+    """As many heads as have programs of their own leave room for a second one each."""
+    of: Any = SimpleNamespace(longest=attention.SHORT + 1)
+    for t in range(1, attention.FEW + 1):
+        assert attention.shares(t, 1, attention.ALONE // t, of) > 1
 
 
 @pytest.mark.usefixtures("small_programs")

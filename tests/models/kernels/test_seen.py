@@ -119,6 +119,7 @@ def test_of_no_cells_nothing_is_seen() -> None:
         ([2, 3], [2, 2], False),  # 4 7 and 4 7 8
         ([3, 3], [0, 3], False),  # 7 is of both sequences
         ([3], [0], True),
+        ([2], [0], False),  # 0 1: without its own
     ],
 )
 def test_tokens_are_apart_that_see_only_their_own_new_cells(

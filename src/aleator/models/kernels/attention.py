@@ -160,7 +160,8 @@ def moved(seen: SeenTensors, angles: RotationAngles | None) -> bool:
 def shares(tokens: int, heads: int, group: int, seen: SeenTensors) -> int:
     """How many programs share the cells of a head of keys, if each finishes the head's queries first.
 
-    1: attention is one launch; 0: none finish queries, as there are many tokens, or no room for all scores.
+    1: attention is one launch, or there are too many heads; 0: none finish queries, as there are many tokens,
+    or no room for all scores.
     """
     if (
         not 0 < tokens <= FEW
