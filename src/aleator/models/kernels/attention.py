@@ -191,7 +191,7 @@ class _Blocks(NamedTuple):
 
 def _of_values(b: _Blocks) -> tuple[int, int]:
     """Warps and queries of a program that adds values, and makes no scores."""
-    return max(1, min(8, b.channels // 32)), min(b.group, sized(b.group, 2048 // b.channels))
+    return max(1, min(8, b.channels // 32)), min(b.group, sized(b.group, 1024 // b.channels))
 
 
 def _most_cells(block_bytes: int, dim: int) -> int:
