@@ -95,7 +95,7 @@ _LINES = re.compile(r"[^\n]+|\n+")
 _PIECES: dict[str, type[WordPieces | Unigram | Plamo]] = {
     "wordpiece": WordPieces,
     "unigram": Unigram,
-    "plamo": Plamo,
+    "unigram-bytes": Plamo,
 }
 _BYTE_TOKENS = {byte: f"<0x{byte:02X}>" for byte in range(256)}
 

@@ -38,8 +38,8 @@ _ONE_BYTE = str.maketrans(
 _MODELS: dict[str, Literal["spm", "bpe"]] = {
     "llama": "spm", "gpt2": "bpe", "gemma4": "spm", "bert": "spm", "t5": "spm", "plamo2": "spm",
 }  # fmt: skip
-_PIECES: dict[str, Literal["wordpiece", "unigram", "plamo"]] = {
-    "bert": "wordpiece", "t5": "unigram", "plamo2": "plamo",
+_PIECES: dict[str, Literal["wordpiece", "unigram", "unigram-bytes"]] = {
+    "bert": "wordpiece", "t5": "unigram", "plamo2": "unigram-bytes",
 }  # fmt: skip
 _NO_VOCABULARY = ("no_vocab", "none")  # tokenizer.ggml.model of files that leave text to others
 # Looked up by number, because making a TokenAttribute per token would take longer than all else.
@@ -70,8 +70,8 @@ class Vocabulary:
         scores: float32 [V], of a SentencePiece vocabulary.
         merges: of BPE: two tokens with a space between, best first.
         pieces: how words become tokens of a kind "spm" in other ways: "wordpiece": the longest tokens;
-            "unigram": those with the best sum of scores; "plamo": so too, where ``▁`` is no space, and an
-            unknown character is its bytes.
+            "unigram": those with the best sum of scores; "unigram-bytes": so too, where ``▁`` is no space,
+            and an unknown character is its bytes.
         normalisation: of a text before that, see :func:`~aleator.text.gguf_vocabulary.normalisation_of`.
         pair: what stands around a query and a document.
         rerank_template: text with ``{query}`` and ``{document}`` for models that answer "yes" or "no".
@@ -95,7 +95,7 @@ class Vocabulary:
     pre: str = ""
     scores: Floats | None = None
     merges: Sequence[str] = ()
-    pieces: Literal["", "wordpiece", "unigram", "plamo"] = ""
+    pieces: Literal["", "wordpiece", "unigram", "unigram-bytes"] = ""
     normalisation: Mapping[str, Any] = field(default_factory=dict)
     pair: Pair = field(default_factory=Pair)
     rerank_template: str | None = None
@@ -307,7 +307,7 @@ class Vocabulary:
         self.require_text("the text of a token")
         index = self.check_id(token)
         text, attribute = self.tokens[index], int(self.attributes[index])
-        if self.pieces == "plamo" and attribute != TokenAttribute.BYTE:
+        if self.pieces == "unigram-bytes" and attribute != TokenAttribute.BYTE:
             return text.encode()
         if attribute in _SHOWN_AS_STORED:
             # A GGUF file has spaces in a user-defined token's text, a tokenizer.json the marks for them.
