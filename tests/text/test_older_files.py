@@ -12,6 +12,8 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from aleator.core.errors import AleatorError, FileFormatError, UnsupportedModel
+from aleator.models.files.gguf import GGUFFile
+from aleator.models.files.gguf_writer import beginning
 from aleator.text import TokenAttribute, Tokenizer, Vocabulary
 from aleator.text.gguf_fields import vocabulary_fields
 from tests.text.sentencepiece_models import UNIGRAM, character_map, entry, llama, piece, unigram
@@ -315,9 +317,75 @@ def test_ranks_whose_tokens_are_made_in_too_many_ways(tmp_path: Path) -> None:
 
 
 def test_a_directory_without_any(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.jsonl").write_text("[]")
-    with pytest.raises(UnsupportedModel, match=r"tokenizer\.jsonl: PLaMo's later tokenizer"):
-        Vocabulary.from_directory(tmp_path)
-    (tmp_path / "tokenizer.jsonl").unlink()
     with pytest.raises(AleatorError, match=r"no tokenizer\.json, tokenizer\.model or vocab\.txt"):
         Vocabulary.from_directory(tmp_path)
+
+
+PLAMO: list[Any] = [
+    ["<|plamo:unk|>", 0.0, "UNKNOWN"], ["<|plamo:bos|>", 0.0, "CONTROL"], ["<|plamo:eos|>", 0.0, "CONTROL"],
+    ["<|plamo:pad|>", 0, "CONTROL"], ["<|plamo:op|>", 0.0, "NORMAL", 1],
+    *([f"<0x{byte:02X}>", 0.0, "BYTE"] for byte in range(256)),
+    ["a", -2.0], ["b", -3.0, "NORMAL"], ["ab", -5.0], ["ba", -4.99996], ["aba", -7.00004], ["▁", -1.0],
+    ["é", -2000], ["東京", -1e9], ["xy", -1000.0], ["x", -1.0], ["y", -1.0],
+]  # fmt: skip
+
+
+def plamo(folder: Path, lines: list[Any], **config: Any) -> Tokenizer:
+    data = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines).encode()
+    names = {f"{name}_token": f"<|plamo:{name}|>" for name in ("bos", "eos", "unk", "pad")}
+    config |= {"tokenizer_config": names | {"add_bos_token": True}}
+    return opened(folder, "tokenizer.jsonl", data, config={"vocab_size": 274}, **config)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("ab", [263]),  # of equal sums the longest first
+        ("aba", [265]),  # sums of whole ten-thousandths: 2 + 5 are no more than 7
+        ("▁ é", [266, 37, 200, 174]),  # scores of -2000 and less are never taken
+        ("東京", [235, 162, 182, 233, 191, 177]),
+        ("\ufeffa\ufeff", [261, 244, 192, 196]),
+        ("bxy", [103, 269]),  # llama.cpp's: xy costs as much as bytes do
+        ("x[PAD1]", [125, 272]),
+        ("a<|plamo:eos|>", [261, 2]),
+        ("", []),
+    ],
+)
+def test_plamo(text: str, wanted: list[int], tmp_path: Path) -> None:
+    tokenizer = plamo(tmp_path, PLAMO)
+    fields, left_out = vocabulary_fields(tokenizer.vocab, tmp_path, "plamo3", 274)
+    converted = Vocabulary.from_gguf(GGUFFile(tmp_path, beginning(fields, [])[0]))
+    assert left_out == []
+    assert converted.special == tokenizer.vocab.special
+    assert sorted(converted.eog) == [2, 4]
+    for each in (tokenizer, Tokenizer(converted)):
+        assert each.encode(text) == wanted
+        assert each.decode(wanted) == text.removeprefix("\ufeff")
+        assert each.encode("<|plamo:eos|>", parse_special=True) == [2]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["{}", "[", '"ab"', "[]", '["z"]', '["z", "1"]', '["z", true]', '["z", NaN]', '["z", -Infinity]',
+     '["z", 1e39]', '["z", 1, 3]', '[7, 1]', '["\\ud800", 1]', "[" * 999, f'["z", {"9" * 9999}]',
+     f'["z", {"9" * 99}]'],
+)  # fmt: skip
+def test_damaged_lines_of_plamo(line: str, tmp_path: Path) -> None:
+    with pytest.raises(FileFormatError, match=r"line 273, .* is not a list of a text, a finite s"):
+        plamo(tmp_path, [*PLAMO, line])
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([*PLAMO, ["ab", 1.0]], "are both 'ab'"),
+        ([*PLAMO, ["ab", 1.0, "BYTE"], ["c", 1.0]], "ab"),
+        ([*PLAMO[:9], *PLAMO[10:]], "255 tokens of bytes, not 256"),
+        ([*PLAMO, ["z" * (1 << 15), 1.0]], "suffixes of more than"),
+    ],
+)
+def test_vocabularies_that_plamo_cannot_have(
+    lines: list[Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(FileFormatError, match=message):
+        plamo(tmp_path, lines)

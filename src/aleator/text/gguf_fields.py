@@ -106,6 +106,8 @@ def _as_read(vocab: Vocabulary, n_vocab: int) -> dict[str, Value]:
     if vocab.pieces == "wordpiece":
         return _words(vocab, vocab.unk, how["lowercase"], how["strip_accents"])
     scores = _of_all([] if vocab.scores is None else vocab.scores.tolist(), n_vocab)
+    if vocab.pieces == "unigram-bytes":
+        return {f"{GGML}model": "plamo2", f"{GGML}scores": scores, f"{GGML}add_space_prefix": False}
     if vocab.pieces:
         return _unigram(scores, how["charsmap"], how["one_space"], vocab.add_space_prefix)
     if TokenAttribute.BYTE not in vocab.attributes:
@@ -241,7 +243,7 @@ def _named_templates(directory: Path, rerank: str | None) -> dict[str, Value]:
 
 def _marked(vocab: Vocabulary, n_vocab: int) -> list[int]:
     """The user-defined tokens with a space of SentencePiece's in them."""
-    if vocab.kind != "spm":
+    if vocab.kind != "spm" or vocab.pieces == "unigram-bytes":
         return []
     defined = np.flatnonzero(vocab.attributes[:n_vocab] == TokenAttribute.USER_DEFINED).tolist()
     return [i for i in defined if SPACE in vocab.tokens[i]]

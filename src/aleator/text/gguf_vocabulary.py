@@ -197,6 +197,7 @@ _DEFAULTS = {
     "llama": {"unk": 0, "bos": 1, "eos": 2},
     "bert": {"bos": 101, "unk": 100, "sep": 102, "pad": 0, "mask": 103},
     "t5": {"eos": 1, "unk": 2, "pad": 0},
+    "plamo2": {"unk": 0, "bos": 1, "eos": 2, "pad": 3},
 }
 """Ids of special tokens that the file does not name, by ``tokenizer.ggml.model``."""
 

@@ -40,8 +40,6 @@ def read_fields(directory: Path) -> dict[str, Any]:
                 f"{other}: a vocabulary of tiktoken, whose file does not say how it cuts texts, is not read: "
                 "take a GGUF file of the model, or one with tokenizer.json"
             )
-        if (plamo := directory / "tokenizer.jsonl").is_file():
-            raise UnsupportedModel(f"{plamo}: PLaMo's later tokenizer, which is not read")
         raise FileFormatError(
             directory,
             "the directory has no tokenizer.json, tokenizer.model or vocab.txt; save the model's tokenizer "

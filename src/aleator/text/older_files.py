@@ -2,7 +2,7 @@
 
 tokenizer.model (or spiece.model) is a model of SentencePiece, and so is sentencepiece.bpe.model of XLM-RoBERTa
 and CamemBERT, whose ids are others; vocab.txt lists the tokens of a WordPiece vocabulary; tiktoken.model has
-the ranks of Moonshot's models, qwen.tiktoken those of the first Qwen.
+the ranks of Moonshot's models, qwen.tiktoken those of the first Qwen; tokenizer.jsonl has PLaMo's pieces.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from aleator.core.errors import FileFormatError, UnsupportedModel
+from aleator.core.json_text import loads
 from aleator.models.files.fields import Fields
 from aleator.models.files.mapping import map_file
 from aleator.text import ranks, sentencepiece
@@ -20,6 +23,9 @@ from aleator.text.huggingface import MAX_TOKENS, as_words, chat_template, option
 from aleator.text.special_tokens import BYTE_CHARACTERS, SPACE, TokenAttribute
 
 _BERT = {f"{name}_token": f"[{name.upper()}]" for name in ("cls", "sep", "unk", "pad", "mask")}
+_OF_PLAMO = {each: TokenAttribute[each] for each in ("UNKNOWN", "CONTROL", "BYTE")}
+_TURN = "<|plamo:op|>"
+_MOST_SCORE = float(np.finfo(np.float32).max)
 _NORMAL, _CONTROL = int(TokenAttribute.NORMAL), int(TokenAttribute.CONTROL)
 _SHIFTED = "sentencepiece.bpe.model"
 _NOT_USED = {
@@ -45,7 +51,8 @@ _RANKED: Mapping[str, tuple[str, Sequence[str]]] = {
 """The class of a tokenizer with ranks -> how texts are cut, and the special tokens behind those of the file, of
 which the first ends a text."""
 _FILES = (
-    "tokenizer.model", "spiece.model", _SHIFTED, "vocab.txt", "tiktoken.model", "qwen.tiktoken",
+    "tokenizer.model", "spiece.model", _SHIFTED, "vocab.txt", "tokenizer.jsonl", "tiktoken.model",
+    "qwen.tiktoken",
 )  # fmt: skip
 
 
@@ -67,6 +74,8 @@ def metadata(directory: Path) -> tuple[dict[str, Any], list[int]] | None:
         config = config.over(_BERT)
         config = config.changed(bos_token=config.values["cls_token"])
         made, named = _words(path, config), dict[str, int]()
+    elif path.suffix == ".jsonl":
+        made, named = _plamo(path)
     elif path.name in _FILES[-2:]:
         made, named = _ranks(path, config)
     else:
@@ -79,7 +88,7 @@ def metadata(directory: Path) -> tuple[dict[str, Any], list[int]] | None:
     more, ends = special_tokens(directory, config, ids, len(tokens))
     named |= more
     for i, kind in enumerate(types):  # user-defined ones are looked for before spaces are replaced
-        if kind == TokenAttribute.USER_DEFINED and SPACE in tokens[i]:
+        if kind == TokenAttribute.USER_DEFINED and SPACE in tokens[i] and path.suffix != ".jsonl":
             types[i] = _NORMAL
     if path.suffix == ".txt":
         for token in named.values():
@@ -139,18 +148,41 @@ def _check_ends(path: Path, made: dict[str, Any], named: dict[str, int]) -> None
             )
 
 
+def _plamo(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
+    """The fields of PLaMo's pieces, a list of text, score and type a line, and the token that ends a turn."""
+    n_vocab = optional(path.parent / "config.json").integer("vocab_size", 0, MAX_TOKENS, 0)
+    tokens, types, scores = list[str](), list[int](), list[float]()
+    for i, line in enumerate(_lines(path)):
+        if not line.strip():
+            continue
+        try:
+            text, score, kind = [*loads(line), "NORMAL"][:3]
+            text.encode()  # lone surrogates are a ValueError
+        except (ValueError, TypeError, AttributeError):
+            text = score = kind = None
+        of_kinds = isinstance(text, str) and isinstance(kind, str) and type(score) in (int, float)
+        if not of_kinds or not abs(score) <= _MOST_SCORE:
+            raise FileFormatError(
+                path,
+                f"line {i + 1}, {line!r:.60}, is not a list of a text, a finite score and a type",
+            )
+        usual = _CONTROL if text.startswith("<|plamo:") and text.endswith("|>") else _NORMAL
+        tokens.append(text)
+        scores.append(float(score))
+        types.append(int(_OF_PLAMO.get(kind, usual)))
+    more = range(1, n_vocab - len(tokens) + 1)  # numbered and scored as llama.cpp's conversion does
+    made = {
+        f"{GGML}model": "plamo2",
+        f"{GGML}tokens": [*tokens, *(f"[PAD{i}]" for i in more)],
+        f"{GGML}token_type": [*types, *[int(TokenAttribute.UNUSED)] * len(more)],
+        f"{GGML}scores": [*scores, *[-1000.0] * len(more)],
+    }
+    return made, {"eot": tokens.index(_TURN)} if _TURN in tokens else {}
+
+
 def _words(path: Path, config: Fields) -> dict[str, Any]:
     """The fields of a list of tokens, one a line."""
-    data = map_file(path)
-    if data.size > sentencepiece.MAX_BYTES:
-        raise FileFormatError(
-            path, f"{data.size} bytes; at most {sentencepiece.MAX_BYTES} are read"
-        )
-    try:
-        tokens = bytes(data).decode().removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise FileFormatError(path, f"is not UTF-8: {error.reason}") from None
-    tokens = [token.removesuffix("\r") for token in tokens]
+    tokens = _lines(path)
     lower = config.get("do_lower_case", True)
     for key in ("do_basic_tokenize", "tokenize_chinese_chars"):
         if not config.get(key, True):
@@ -167,6 +199,19 @@ def _words(path: Path, config: Fields) -> dict[str, Any]:
         f"{GGML}add_eos_token": True,
         f"{GGML}add_sep_token": False,
     }
+
+
+def _lines(path: Path) -> list[str]:
+    data = map_file(path)
+    if data.size > sentencepiece.MAX_BYTES:
+        raise FileFormatError(
+            path, f"{data.size} bytes; at most {sentencepiece.MAX_BYTES} are read"
+        )
+    try:
+        lines = bytes(data).decode().removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise FileFormatError(path, f"is not UTF-8: {error.reason}") from None
+    return [line.removesuffix("\r") for line in lines]
 
 
 def _ranks(path: Path, config: Fields) -> tuple[dict[str, Any], dict[str, int]]:

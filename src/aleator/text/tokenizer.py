@@ -22,7 +22,7 @@ from aleator.text.gguf_vocabulary import native_texts
 from aleator.text.pretokenizers import WHOLE_WORDS, ascii_cuts, ascii_words, expressions
 from aleator.text.special_tokens import BYTE_CHARACTERS, PARSED, SPACE, TokenAttribute
 from aleator.text.vocabulary import Vocabulary
-from aleator.text.word_pieces import Unigram, WordPieces, refusals
+from aleator.text.word_pieces import Plamo, Unigram, WordPieces, refusals
 
 if TYPE_CHECKING:
     import tokenizers
@@ -92,6 +92,11 @@ _LONG = 4096
 WHITE = " \t\n\v\f\r"
 """The white space that special tokens of some models take."""
 _LINES = re.compile(r"[^\n]+|\n+")
+_PIECES: dict[str, type[WordPieces | Unigram | Plamo]] = {
+    "wordpiece": WordPieces,
+    "unigram": Unigram,
+    "unigram-bytes": Plamo,
+}
 _BYTE_TOKENS = {byte: f"<0x{byte:02X}>" for byte in range(256)}
 
 
@@ -232,7 +237,7 @@ class _MetadataEncoder:
         self.pieces: Callable[[str], list[int]]
         names = _BYTE_TOKENS
         if vocab.pieces:
-            self.pieces = (WordPieces if vocab.pieces == "wordpiece" else Unigram)(vocab).encode
+            self.pieces = _PIECES[vocab.pieces](vocab).encode
             names = {}
         elif vocab.kind == "bpe":
             self.pieces = _ByteLevel(vocab).encode

@@ -36,9 +36,11 @@ _ONE_BYTE = str.maketrans(
     | {character: byte.decode("latin-1") for character, byte in _CHARACTER_BYTES.items()}
 )
 _MODELS: dict[str, Literal["spm", "bpe"]] = {
-    "llama": "spm", "gpt2": "bpe", "gemma4": "spm", "bert": "spm", "t5": "spm",
+    "llama": "spm", "gpt2": "bpe", "gemma4": "spm", "bert": "spm", "t5": "spm", "plamo2": "spm",
 }  # fmt: skip
-_PIECES: dict[str, Literal["wordpiece", "unigram"]] = {"bert": "wordpiece", "t5": "unigram"}
+_PIECES: dict[str, Literal["wordpiece", "unigram", "unigram-bytes"]] = {
+    "bert": "wordpiece", "t5": "unigram", "plamo2": "unigram-bytes",
+}  # fmt: skip
 _NO_VOCABULARY = ("no_vocab", "none")  # tokenizer.ggml.model of files that leave text to others
 # Looked up by number, because making a TokenAttribute per token would take longer than all else.
 _SPECIAL = {TokenAttribute.CONTROL, TokenAttribute.UNKNOWN}
@@ -68,7 +70,8 @@ class Vocabulary:
         scores: float32 [V], of a SentencePiece vocabulary.
         merges: of BPE: two tokens with a space between, best first.
         pieces: how words become tokens of a kind "spm" in other ways: "wordpiece": the longest tokens;
-            "unigram": those with the best sum of scores.
+            "unigram": those with the best sum of scores; "unigram-bytes": so too, where ``▁`` is no space,
+            and an unknown character is its bytes.
         normalisation: of a text before that, see :func:`~aleator.text.gguf_vocabulary.normalisation_of`.
         pair: what stands around a query and a document.
         rerank_template: text with ``{query}`` and ``{document}`` for models that answer "yes" or "no".
@@ -92,7 +95,7 @@ class Vocabulary:
     pre: str = ""
     scores: Floats | None = None
     merges: Sequence[str] = ()
-    pieces: Literal["", "wordpiece", "unigram"] = ""
+    pieces: Literal["", "wordpiece", "unigram", "unigram-bytes"] = ""
     normalisation: Mapping[str, Any] = field(default_factory=dict)
     pair: Pair = field(default_factory=Pair)
     rerank_template: str | None = None
@@ -136,7 +139,7 @@ class Vocabulary:
         """Read the vocabulary of a Hugging Face directory.
 
         It has a tokenizer.json, or a tokenizer.model of SentencePiece, a vocab.txt of WordPiece, Moonshot's
-        tiktoken.model, or Qwen's qwen.tiktoken.
+        tiktoken.model, Qwen's qwen.tiktoken, or PLaMo's tokenizer.jsonl.
 
         Raises:
             FileFormatError: a file is missing or unsound; names file and field.
@@ -200,8 +203,10 @@ class Vocabulary:
                     f"tokenizer.ggml.{name}_token_id",
                     f"tokenizer.ggml.add_{name}_token is set, but no token is named",
                 )
-        if characters:
-            add_bos = special.bos is not None  # whatever the file says, as in llama.cpp
+        if model == "plamo2":
+            add_bos = add_eos = False  # whatever the file says, as in llama.cpp
+        elif characters:
+            add_bos = special.bos is not None  # likewise
         elif add_bos is None:
             wants_bos = (kind == "spm" and model != "t5") or pre in ADDS_BOS
             add_bos = wants_bos and special.bos is not None
@@ -219,7 +224,8 @@ class Vocabulary:
             eog=eog,
             add_bos=add_bos,
             add_eos=add_eos,
-            add_space_prefix=not merged and fields.get("tokenizer.ggml.add_space_prefix", True),
+            add_space_prefix=not merged
+            and fields.get("tokenizer.ggml.add_space_prefix", model != "plamo2"),
             strip_before=strip_before,
             strip_after=strip_after,
             pre=pre,
@@ -301,6 +307,8 @@ class Vocabulary:
         self.require_text("the text of a token")
         index = self.check_id(token)
         text, attribute = self.tokens[index], int(self.attributes[index])
+        if self.pieces == "unigram-bytes" and attribute != TokenAttribute.BYTE:
+            return text.encode()
         if attribute in _SHOWN_AS_STORED:
             # A GGUF file has spaces in a user-defined token's text, a tokenizer.json the marks for them.
             defined = attribute == TokenAttribute.USER_DEFINED and self.kind == "spm"

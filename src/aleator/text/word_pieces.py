@@ -1,6 +1,6 @@
-"""Words to tokens without merges: the longest tokens (WordPiece), or those with the best scores (unigram).
+"""Words to tokens without merges: the longest tokens (WordPiece), or the best scores (unigram, PLaMo).
 
-The package `tokenizers` normalises texts for WordPiece, and finds the best scores.
+The package `tokenizers` normalises texts for WordPiece, and finds the best scores of unigram.
 """
 
 from __future__ import annotations
@@ -140,3 +140,73 @@ class Unigram:
                 begins = self.vocab.add_space_prefix and text.strip(" ")
                 text = (SPACE if begins else "") + text.replace(" ", SPACE)
             return [token.id for token in model.tokenize(text)] if text else []
+
+
+_UNKNOWN = 10_000_000
+"""The cost of a character without a piece."""
+MOST_SUFFIXES = 1 << 28
+"""Characters of the suffixes of all pieces; those of a vocabulary of 100,000 have some millions."""
+
+
+class Plamo:
+    """PLaMo's pieces with the best sum of scores, in whole ten-thousandths; of equal ones the longest first.
+
+    A character without a piece is its bytes.  As in llama.cpp, where a piece costs as much as such a character,
+    as unused ones do, nothing shorter is looked for, and no piece leads from the place before into it.
+    """
+
+    def __init__(self, vocab: Vocabulary) -> None:
+        is_byte, texts = vocab.attributes == TokenAttribute.BYTE, list(vocab.tokens)
+        bytes_ = np.flatnonzero(is_byte).tolist()
+        # In llama.cpp the id 0 is none.
+        self.bytes = {int(texts[i][3:5], 16): i for i in bytes_ if i}
+        wrong = "" if len(self.bytes) == 256 else f"{len(self.bytes)} tokens of bytes, not 256"
+        if sum(len(text) ** 2 for text in texts) > 2 * MOST_SUFFIXES:
+            wrong = f"pieces with suffixes of more than {MOST_SUFFIXES} characters"
+        if wrong or vocab.scores is None:
+            field = "tokenizer.ggml.tokens"
+            raise FileFormatError(str(vocab.source), f"has {wrong or 'no scores'}", field=field)
+        exact = vocab.scores.astype(np.float64) * 1e4
+        costs = -np.trunc(exact + np.copysign(0.5, exact))
+        used = ~is_byte & (costs > -(2**31)) & (costs < 2 * _UNKNOWN)
+        self.pieces = {texts[i]: (int(costs[i]), i) for i in np.flatnonzero(used).tolist()}
+        self.suffixes = set[str]()
+        for i in np.flatnonzero(~is_byte).tolist():
+            for at in range(len(texts[i])):
+                if (suffix := texts[i][at:]) in self.suffixes:
+                    break
+                self.suffixes.add(suffix)
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text."""
+        text = text.removeprefix("\ufeff")
+        # From each place to the end: the least cost, and the first piece's length and token.
+        best = [(0, 0, -1)] * (len(text) + 1)
+        known = 0  # characters from here on that may be a piece's end
+        for at in range(len(text) - 1, -1, -1):
+            known = self._known(text, at, known)
+            options = []
+            for size in range(known, 0, -1):
+                cost, token = self.pieces.get(text[at : at + size], (0, -1))
+                if token >= 0:
+                    options.append((best[at + size][0] + cost, -size, token))
+                    if cost == _UNKNOWN:
+                        break
+            else:
+                options.append((best[at + 1][0] + _UNKNOWN, 0, -1))
+            best[at] = min(options)
+        ids, at = list[int](), 0
+        while at < len(text):
+            _, size, token = best[at]
+            ids += [token] if size else [self.bytes[byte] for byte in text[at].encode()]
+            at += -size or 1
+        return ids
+
+    def _known(self, text: str, at: int, known: int) -> int:
+        """The length of the longest suffix at ``at``, from that of the next place."""
+        for size in range(known, -1, -1):
+            if text[at : at + size + 1] in self.suffixes:
+                return size + 1
+            if self.pieces.get(text[at + 1 : at + 1 + size], (0, -1))[0] == _UNKNOWN:
+                break
+        return 0
