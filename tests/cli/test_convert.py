@@ -112,7 +112,7 @@ def test_refused(aleator: Command, folder: Path, tmp_path: Path) -> None:
         ((none, out), 3, "none"),
         (("hf:none", out), 2, "hf:ORG/NAME"),
         ((str(folder), file), 2, "is the file that is read"),
-        ((str(folder), str(tmp_path / "no" / "out.gguf")), 3, "No such file"),
+        ((str(folder), str(tmp_path / "no" / "out.gguf")), 3, "no such directory: make it"),
     ):
         result = aleator("convert", *words)
         assert (result.code, message in result.err) == (code, True), (words, result.err)

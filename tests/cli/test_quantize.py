@@ -55,7 +55,7 @@ def test_refused(aleator: Command, tmp_path: Path) -> None:
         ((source, "x.gguf", "--type", "Q9"), 2, "give one of Q8_0, Q6_K"),
         ((source, source, "--type", "Q8_0"), 2, "is the file that is read"),
         ((TEXT, str(tmp_path / "x.gguf"), "--type", "Q8_0"), 3, "not a GGUF file"),
-        ((source, str(tmp_path / "no" / "x.gguf"), "--type", "Q8_0"), 3, "No such file"),
+        ((source, str(tmp_path / "no" / "x.gguf"), "--type", "Q8_0"), 3, "no such directory: make it"),
         ((source, "x.gguf", "--type", "Q8_0", "--imatrix", source), 3, "no importance matrix"),
     ):
         result = aleator("quantize", *words)
@@ -96,7 +96,7 @@ def test_imatrix_refused(aleator: Command, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.delattr("aleator.generate.imatrix.InputSums.read")
     for name, code, message in (
         (str(tmp_path), 2, "is no file"),
-        (str(tmp_path / "no" / "i.gguf"), 3, "No such file"),
+        (str(tmp_path / "no" / "i.gguf"), 3, "no such directory: make it"),
         (TEXT, 2, "is the file that is read"),
         (str(bundled_model()), 2, "is the file that is read"),
     ):
