@@ -110,6 +110,9 @@ export class LayerSource {
   ones(n) {
     return new Float32Array(n).fill(1)
   }
+  constant(name) {
+    throw new AleatorError('UnsupportedModel', `the tensor '${name}.bias', which encoders have, is not supported`)
+  }
   matrix(names, nIn, nOuts, bias = false) {
     return names.map((name, i) => this.weights.matrix(this.prefix + name, nOuts[i], nIn, bias))
   }

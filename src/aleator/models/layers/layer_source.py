@@ -115,6 +115,14 @@ class LayerSource(ABC, Generic[M, V]):
         listed = [(self.prefix + name, n) for name, n in zip(names, n_outs, strict=True)]
         return self.product([matrix_of(self.weights, name, n, n_in, bias) for name, n in listed])
 
+    def constant(self, name: str) -> tuple[M, M]:
+        """Two matrices of zeros through one channel, and ``name.bias``, which every token gets from them."""
+        n, own = self.config.n_embd, self.prefix + name
+        self.weights.expect(f"{own}.bias", (n,))
+        up, down = (StoredTensor.of(np.zeros(shape, np.float32)) for shape in ((1, n), (n, 1)))
+        bias = self.weights.floats(f"{own}.bias")
+        return self.product([Matrix(own, up, None)]), self.product([Matrix(own, down, bias)])
+
     @abstractmethod
     def with_bias(self, weight: V, bias: V | None) -> V:
         """Weights and biases of a layer norm side by side; None: biases of 0."""

@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 from typing import Generic
 
-import numpy as np
-
 from aleator.core.records import dataclass
 from aleator.models.config import ExpertsConfig, LatentConfig, present, unsupported
-from aleator.models.files.tensor_types import StoredTensor
-from aleator.models.layers.layer_source import LayerSource, M, Matrix, V
+from aleator.models.layers.layer_source import LayerSource, M, V
 
 
 @dataclass(frozen=True)
@@ -78,7 +75,8 @@ class Mixture(Generic[M, V]):
             elif config.shared_halved:  # the sigmoid of 0
                 self.shared_router = source.scaled(source.ones(n_embd), 0.0)
         elif "ffn_out.bias" in source:
-            self.shared = constant(source, "ffn_out", gate)
+            up, down = source.constant("ffn_out")
+            self.shared = FeedForward(up, down, 1, gate, gated=False)
         self.scales: V | None = None
         self.dense: FeedForward[M] | None = None
         self.norms: BesideNorms[V] | None = None
@@ -122,16 +120,6 @@ def dense_part(source: LayerSource[M, V], n_ff: int, end: str = "") -> FeedForwa
     gate_up = source.matrix(names, n_embd, [n_ff] * len(names))
     down = source.matrix([f"ffn_down{end}"], n_ff, [n_embd])
     return FeedForward(gate_up, down, n_ff, gate_of(source), gated)
-
-
-def constant(source: LayerSource[M, V], name: str, gate: str) -> FeedForward[M]:
-    """The part without a gate that gives every token the vector ``name.bias``: its matrices are zeros."""
-    n, own = source.config.n_embd, f"{source.prefix}{name}"
-    source.weights.expect(f"{own}.bias", (n,))
-    zeros = [StoredTensor.of(np.zeros(shape, np.float32)) for shape in ((1, n), (n, 1))]
-    biases = None, source.weights.floats(f"{own}.bias")
-    up, down = (source.product([Matrix(own, *each)]) for each in zip(zeros, biases, strict=True))
-    return FeedForward(up, down, 1, gate, gated=False)
 
 
 def _refuse_whole(source: LayerSource[M, V], name: str, n: int) -> None:
