@@ -230,9 +230,9 @@ class Attention(Generic[M, V]):
                 del widths["attn_v"]
             if not self.stores:
                 del widths["attn_k"]
-            queries, *others = widths.values()
-            _refuse_whole(source, "attn_qkv.bias", queries + sum(others))
-            _refuse_whole(source, "attn_kv.bias", sum(others))
+            sizes = list(widths.values())
+            _refuse_whole(source, "attn_qkv.bias", sum(sizes))
+            _refuse_whole(source, "attn_kv.bias", sum(sizes) - sizes[0])
             if self.gated and "attn_gate.bias" in source:
                 raise unsupported(source.weights.path, "biases of attention's gates")
             self.qkv = source.matrix(
