@@ -55,7 +55,11 @@ def test_refused(aleator: Command, tmp_path: Path) -> None:
         ((source, "x.gguf", "--type", "Q9"), 2, "give one of Q8_0, Q6_K"),
         ((source, source, "--type", "Q8_0"), 2, "is the file that is read"),
         ((TEXT, str(tmp_path / "x.gguf"), "--type", "Q8_0"), 3, "not a GGUF file"),
-        ((source, str(tmp_path / "no" / "x.gguf"), "--type", "Q8_0"), 3, "no such directory: make it"),
+        (
+            (source, str(tmp_path / "no" / "x.gguf"), "--type", "Q8_0"),
+            3,
+            "no such directory: make it",
+        ),
         ((source, "x.gguf", "--type", "Q8_0", "--imatrix", source), 3, "no importance matrix"),
     ):
         result = aleator("quantize", *words)
