@@ -34,12 +34,12 @@ def test_a_sampler_is_whole_under_its_stem(cls: type[S.Sampler]) -> None:
     }
     assert {path: (ROOT / path).is_file() for path in wanted} == wanted
     contract = (ROOT / f"src/aleator/samplers/{stem}.py").read_text().partition('"""\n')[0]
-    assert "Elsewhere" in contract  # how other implementations differ
+    assert "Elsewhere" in contract, "its docstring says how other implementations differ"
     if own_kernel:
         assert mentions(f"native/samplers/{stem}.cpp", f"samplers/{stem}.py")
         assert mentions(f"tests/samplers/test_{stem}.py", f"S.{cls.__name__}")
         assert mentions(f"tests/samplers/test_{stem}.py", "def test_")
-    assert mentions("docs/samplers.md", cls.__name__)
+    assert mentions("docs/samplers.md", cls.__name__), "`make docs` writes the list of samplers"
 
 
 @pytest.mark.parametrize("cls", S.SAMPLERS, ids=lambda cls: cls.name)

@@ -98,7 +98,7 @@ def test_an_architecture_is_whole_under_its_stem(name: str) -> None:
     configurations = (tests / "test_configurations.py").read_text()
     assert (
         recorded or f"\ntest_{stem} = " in configurations or (tests / f"test_{stem}.py").is_file()
-    )
+    ), "it has no test: docs/adding-an-architecture.md, The test"
 
 
 def test_nothing_outside_models_names_an_architecture() -> None:

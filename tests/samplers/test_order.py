@@ -14,7 +14,7 @@ from aleator.samplers.index import ORDERED
 from aleator.samplers.order import completed
 from tests.drawn import recorded
 
-# What asks for samplers that no switch asks for, or not at a half.
+# What asks for samplers that no switch asks for, or not by a half or 1.
 GIVEN: dict[str, dict[str, Any]] = {
     "penalties": {"presence_penalty": 2.0},
     "dry": {"dry_multiplier": 0.8, "dry_sequence_breakers": ()},
@@ -26,7 +26,9 @@ GIVEN: dict[str, dict[str, Any]] = {
     "adaptive_p": {"adaptive_target": 0.3},
 }
 SWITCHED: dict[str, dict[str, Any]] = {
-    name: {cls.switch.name: 0.5} for name, cls in ORDERED.items() if cls.switch is not None
+    name: {cls.switch.name: 1 if cls.switch.type is int else 0.5}
+    for name, cls in ORDERED.items()
+    if cls.switch is not None
 }
 ASKED = SWITCHED | GIVEN
 
