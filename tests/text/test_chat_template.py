@@ -112,8 +112,9 @@ def test_templates_that_fail(source: str, message: str) -> None:
         render(source)
 
 
-def test_a_template_extends_lists_of_its_own() -> None:
+def test_a_template_extends_lists_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kimi K2's keep the calls' ids until the results come."""
+    monkeypatch.setattr("aleator.text.chat_template.MAX_SECONDS", 600.0)  # a machine may be busy
     source = "{% set n = namespace(ids=[]) %}{% for i in range(3) %}{% set _ = n.ids.append(i) %}{% endfor %}"
     assert render(source + "{{ n.ids.pop(0) }} {{ n.ids }}") == "0 [1, 2]"
     many = source.replace("range(3)", "range(100000)")
