@@ -57,6 +57,12 @@ def test_both_stores_keep_what_was_used_last(store: DiskStore | MemoryStore) -> 
     assert store.get(keys[0]) is None
 
 
+def test_what_is_larger_than_the_store_is_not_stored(store: DiskStore | MemoryStore) -> None:
+    kept = put(store, 1)
+    put(store, 2, 20_000)
+    assert [each.key for each in store.find([b"p" * 32])] == [kept]
+
+
 def test_the_beginning_of_a_chain_goes_last(tmp_path: Path) -> None:
     store = DiskStore(tmp_path, 8_000)
     keys = [put(store, i) for i in range(4)]
