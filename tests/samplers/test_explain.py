@@ -21,6 +21,7 @@ from tests.samplers.steps import Texts
 
 HALVES = np.log2(np.array([0.125, 0.5, 0.125, 0.25])).astype(np.float32) * np.float32(math.log(2))
 ROWS = np.random.default_rng(1).normal(size=(12, 400)).astype(np.float32) * 2
+PNG = b"\x89PNG\r\n\x1a\n"
 AWKWARD = (b"\n", b"\xc3", "漢字".encode(), "🦙".encode(), b"$x_1$", b"a" * 60, b"")
 WORDS = Texts(
     [*AWKWARD, *(f" w{token}".encode() for token in range(len(AWKWARD), 400))], frozenset({399})
