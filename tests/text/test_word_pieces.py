@@ -236,6 +236,12 @@ def test_spaces_stay_where_the_file_says_so() -> None:
     assert tokenizer.encode("   ", add_special=False) == [4, 4, 4]
 
 
+@pytest.mark.parametrize("charsmap", [[1, 2, 3], [2, *[0] * 67], ["a"], [1 << 70]])
+def test_damaged_tables_of_characters_are_refused(charsmap: list[Any]) -> None:
+    with pytest.raises(FileFormatError, match="precompiled_charsmap"):
+        Vocabulary.from_metadata(t5_metadata(precompiled_charsmap=charsmap))
+
+
 def test_unknown_text_without_an_unknown_token() -> None:
     vocab = replace(Vocabulary.from_metadata(t5_metadata()), special=SpecialTokens())
     tokenizer = Tokenizer(vocab)
