@@ -199,6 +199,13 @@ def test_gguf_gemma3(from_gguf: FromGGUF) -> None:
     assert from_gguf({"gemma3.final_logit_softcapping": 30.0}, "gemma3").logit_softcap == 30.0
 
 
+@pytest.mark.parametrize("pattern", [[True], [1, 0], 5000])
+def test_a_gguf_pattern_of_windows_is_checked(from_gguf: FromGGUF, pattern: Any) -> None:
+    window = {"sliding_window": 5, "sliding_window_pattern": pattern}
+    with pytest.raises(FileFormatError, match="sliding_window_pattern"):
+        from_gguf({f"gemma3.attention.{key}": value for key, value in window.items()}, "gemma3")
+
+
 def test_an_architecture_that_only_gguf_files_have_says_so() -> None:
     with pytest.raises(
         UnsupportedModel, match=r"'qwen3moe' are read from GGUF files only.*convert"
