@@ -8,7 +8,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 
 import attack
 import pytest
-from attacks import SCENES, clients, lives, mixes, stores, world
+from attacks import clients, lives, mixes, stores, world
 from attacks.engines import grown
 from attacks.memory import Memory
 from attacks.world import World, changed, unlike
@@ -31,8 +30,6 @@ from aleator.generate.tiered_prefixes import TieredPrefixes
 TOOL = Path(attack.__file__)
 HERE = ("mixes", "caches", "files", "records", "namespaces", "fields")
 """Scenes that can be played in this process; others fork, trace, or interrupt threads."""
-MORE = {"stores": 10, "lives": 2}
-"""Scenes of which one trial is little."""
 
 
 def trials(scene: str, folder: Path, n: int = 2) -> World:
@@ -63,17 +60,6 @@ def test_an_error_in_the_log_of_the_server_is_found(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_log_of_the_server_is_checked(tmp_path: Path) -> None:
     assert trials("clients", tmp_path, 1).counts["no errors in the log"] == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scene", sorted({*SCENES} - {*HERE}))
-def test_scenes_in_processes_of_their_own_find_nothing(scene: str) -> None:
-    trials = MORE.get(scene, 1)
-    options = attack.parsed(["--trials", str(trials), "--connections", "300"])
-    found = attack.turn(options, scene, 1, 0)
-    assert found.wrong == []
-    assert found.trials == trials
-    assert sum(found.counts.values()) >= 2
 
 
 # Faults
@@ -245,24 +231,6 @@ def test_a_wrong_scene_is_printed_with_its_command() -> None:
     assert attack.report(options, [good]).endswith("Verdict: nothing is wrong\n")
 
 
-def test_turns_share_the_time_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, played = [0.0], []
-
-    def turn(options: Any, scene: str, seed: int, seconds: float) -> attack.Found:
-        played.append((scene, seed, seconds))
-        now[0] += seconds
-        return attack.Found(scene, seed)
-
-    monkeypatch.setattr(attack, "turn", turn)
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    options = attack.parsed(["--minutes", "3", "--seed", "7", "--scene", "mixes", "files"])
-    list(attack.turns(options))
-    assert played == [(s, n, 60.0) for n in (7,) for s in ("mixes", "files")] + [
-        ("mixes", 8, 30.0), ("files", 8, 30.0)
-    ]  # fmt: skip
-    assert now[0] == 180
-
-
 def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     around = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(
@@ -294,15 +262,3 @@ def started(folder: Path) -> list[int]:
         except OSError:  # it is gone, or another's
             continue
     return found
-
-
-@pytest.mark.slow
-def test_the_tool_says_what_it_found(tmp_path: Path) -> None:
-    words = [sys.executable, str(TOOL), "--scene", "caches", "--trials", "3", "--seed", "9"]
-    out = tmp_path / "report.md"
-    done = subprocess.run([*words, "--out", str(out)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("seed 9\ncaches: right, 3 trials")
-    assert "| caches | 1 | 3 |" in out.read_text()
-    listed = subprocess.run([*words[:2], "--list"], capture_output=True, text=True, check=True)
-    assert [line.split()[0] for line in listed.stdout.splitlines()] == list(SCENES)

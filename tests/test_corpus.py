@@ -80,6 +80,7 @@ def test_differences_of_models() -> None:
     right = {"a": {"file": "1", "logits": "2"}}
     assert decoder_bits.differences(right, right) == []
     assert decoder_bits.differences({}, right) == ["a: is missing"]
+    assert decoder_bits.differences(right, {}) == ["a: was not recorded"]
     assert "another file" in decoder_bits.differences({"a": {"file": "0", "logits": "2"}}, right)[0]
     assert "one by one" in decoder_bits.differences({"a": {"file": "1", "logits": ""}}, right)[0]
     assert "other bits" in decoder_bits.differences({"a": {"file": "1", "logits": "3"}}, right)[0]

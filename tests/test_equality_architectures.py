@@ -9,7 +9,7 @@ from typing import Any
 import equality_architectures
 import pytest
 from decoder_walk import Walk
-from equality_architectures import compared, drawn, drawn_caches
+from equality_architectures import drawn, drawn_caches
 from wide_models import SMALL, write_model
 
 from aleator.models import build_decoder, open_weights
@@ -96,56 +96,3 @@ def test_a_failure_is_no_success(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert "| llama | 0 | failed |" in out.read_text()
     assert called(monkeypatch, tmp_path / "other.md", {"mamba": 3})[0] == 1
     assert called(monkeypatch, tmp_path / "equal.md", {})[0] == 0
-
-
-def test_lines_are_added_as_they_come(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    out = tmp_path / "out.md"
-    with pytest.raises(KeyboardInterrupt):
-        called(monkeypatch, out, {"gemma": KeyboardInterrupt()})
-    lines = out.read_text().splitlines()
-    assert lines[0].startswith("# ")
-    assert [line.split(" | ")[:2] for line in lines if "| small |" in line] == [
-        ["| llama", "0"], ["| llama", "1"], ["| mamba", "0"], ["| mamba", "1"],
-    ]  # fmt: skip
-
-
-def test_parts_add_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What failed or differed is compared again, what was equal is not."""
-    out = tmp_path / "out.md"
-    part = called(monkeypatch, out, {}, "--part", "0", "2")
-    assert part == (0, [("llama", 0), ("llama", 1), ("gemma", 0), ("gemma", 1)])
-    before = out.read_text()
-    assert called(monkeypatch, out, {"mamba": ValueError("no")}) == (
-        1,
-        [("mamba", 0), ("mamba", 1)],
-    )
-    assert called(monkeypatch, out, {"mamba": 2}) == (1, [("mamba", 0), ("mamba", 1)])
-    assert called(monkeypatch, out, {}) == (0, [("mamba", 0), ("mamba", 1)])
-    assert called(monkeypatch, out, {}) == (0, [])
-    assert out.read_text().startswith(before)
-    assert out.read_text().count("# Random") == 1
-
-
-def test_a_file_of_other_draws_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    out = tmp_path / "out.md"
-    called(monkeypatch, out, {})
-    before = out.read_text()
-    with pytest.raises(SystemExit, match=r"seed 2, .*give another --out"):
-        called(monkeypatch, out, {}, "--seed", "2")
-    with pytest.raises(SystemExit, match=r"seed 1, matrices in BF16, .*give another --out"):
-        called(monkeypatch, out, {}, "--type", "BF16")
-    assert out.read_text() == before
-
-
-def test_all_matrices_can_have_one_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Any] = []
-
-    def written(path: Path, spec: Any) -> Path:
-        made.append(spec.type)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(equality_architectures, "write_model", written)
-    for number in range(4):
-        with pytest.raises(KeyboardInterrupt):
-            compared("llama", number, equality_architectures.parsed(["--type", "BF16"]))
-    assert made == ["BF16"] * 4

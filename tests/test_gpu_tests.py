@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 
 import gpu_tests
 import pytest
-from attacks.world import settled
 
 TOOL = Path(gpu_tests.__file__)
 FIRST = """
@@ -107,42 +105,6 @@ def test_each_test_has_a_result_whatever_the_others_do(folder: Path, tmp_path: P
     bad = ["test_fails", "test_hangs", "test_dies", "test_is_not_set_up"]
     assert [line["test"].rpartition("::")[2] for line in lines_of(again)[1:]] == bad
     assert gpu_tests.not_passed(again) == [t for t in first["tests"] if t.endswith(("dies", "up"))]
-
-
-@pytest.mark.slow
-def test_the_exit_status_is_0_if_all_pass(folder: Path, tmp_path: Path) -> None:
-    out = tmp_path / "results.jsonl"
-    done = tool("--out", out, folder / "test_second.py")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert tool("--out", tmp_path / "x", "--again", out).returncode == 1
-    (folder / "test_second.py").write_text(
-        "import pytest\npytest.skip('x', allow_module_level=True)\n"
-    )
-    done = tool("--out", out, folder / "test_second.py")
-    assert done.returncode == 1
-    assert "there is nothing to run" in done.stdout
-    (folder / "test_second.py").write_text("def broken(:\n")
-    done = tool("--out", out, folder / "test_second.py")
-    assert done.returncode == 1
-    assert "cannot be collected" in done.stderr
-
-
-def test_a_run_that_is_cut_off_leaves_what_it_has_seen(folder: Path, tmp_path: Path) -> None:
-    out = tmp_path / "results.jsonl"
-    (folder / "test_first.py").write_text(FIRST.replace("1 == 2", "True"))
-    with subprocess.Popen(
-        [sys.executable, TOOL, "--out", out, folder], stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            assert settled(lambda: out.exists() and len(out.read_text().splitlines()) == 6)
-            process.send_signal(signal.SIGINT)
-            assert process.wait(120) == 130
-        finally:
-            process.kill()
-    first, *lines = lines_of(out)
-    assert [line["outcome"] for line in lines] == ["passed"] * 5
-    assert len(first["tests"]) == len(WANTED)
-    assert gpu_tests.not_passed(out) == first["tests"][5:]
 
 
 def test_the_tests_that_need_a_gpu_are_found() -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import make_site
 import pytest
 import site_page
-import site_pictures
 
 import aleator
 import docs
@@ -93,49 +91,6 @@ def test_names_of_files_are_links() -> None:
     assert '<p>see <a href="../chat.html">Chat</a>.</p><code>docs/chat.md</code>' in made
     assert "<a href='docs/chat.md'>docs/chat.md</a> docs/no-such.md" in made
     assert '<a href="../results/wheels.2026-11-23.html">' in made
-
-
-def test_plots_take_a_later_days_row(tmp_path: Path) -> None:
-    heading = "| order | server | tok/s |"
-    for name, lines in {
-        "b.2026-11-21": "| 1 | x | 5.0 |\n| 1 | y | 7.0 |\n\n| z | 1 | 9.0 |",
-        "a.2026-11-22": "| 1 | x | 8.0 |",
-    }.items():
-        (tmp_path / f"{name}.md").write_text(f"# A\n\n{heading}\n|---|---:|---:|\n{lines}\n")
-    rows, days = site_pictures.latest(tmp_path, heading, 2)
-    assert {name: row[2] for name, row in rows.items()} == {"1 x": "8.0", "1 y": "7.0"}
-    assert days == "2026-11-21, 2026-11-22"
-    drawn = site_pictures.server_speed(tmp_path).svg()
-    assert "x 8<" in drawn
-    assert "x 5<" not in drawn
-
-
-def test_picture_of_types_has_the_latest_days_ratios(tmp_path: Path) -> None:
-    names = "| type | ratio | prompt of 128 (ratio) | 4 sequences (ratio) | 16 sequences (ratio) |"
-    for day, rows in {
-        "21": "## A\n{}\n|---|\n| F32 | 3.00 | 1 (3.00) | 2 (3.00) | 3 (3.00) |\n",
-        "22": "## A\n{}\n|---|\n| F32 | 1.01 | 1 (0.99) | 2 (1.25) | 3 (1.50) |\n\n| F16 | 3.00 |\n## B\n"
-        "{}\n| F16 | 2.00 | 1 (2.25) | 2 (2.50) | 3 (2.75) |\n",
-    }.items():
-        (tmp_path / f"types.2026-11-{day}.md").write_text(rows.format(names, names))
-    drawn = site_pictures.types(tmp_path).svg()
-    shown = re.findall(r'stroke="(#\w+)"/><text[^>]*>([\d.]+)<', drawn)
-    assert [ratio for _, ratio in shown] == [
-        "1.01",
-        "0.99",
-        "1.25",
-        "1.50",
-        "2.00",
-        "2.25",
-        "2.50",
-        "2.75",
-    ]
-    assert [ratio for colour, ratio in shown if colour == site_pictures.ORANGE] == ["0.99"]
-
-
-def test_pictures_of_the_repository_are_those_of_the_script() -> None:
-    for name, svg in site_pictures.pictures(ROOT / "benchmarks" / "results").items():
-        assert (ROOT / "docs" / "images" / name).read_text() == svg, "run 'make docs'"
 
 
 def test_pipes_in_tables_of_results() -> None:

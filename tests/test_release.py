@@ -16,8 +16,6 @@ from native_module import ROOT
 from release import bill_of, unready
 from sbom import sbom
 
-from aleator.models.hub import bundled
-
 ABOUT = "aleator-1.0.dist-info"
 
 
@@ -108,20 +106,6 @@ def test_the_model_moves_to_its_own_package_and_the_extra_needs_it(tmp_path: Pat
         assert f"src/aleator_shakespeare/{name}" in included
         assert not (copy / "src" / "aleator" / "data" / name).exists()
         assert (copy / "packages" / package.name / "src" / "aleator_shakespeare" / name).exists()
-
-
-def test_the_bundled_model_is_found_in_its_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bundled, "__file__", str(tmp_path / "aleator" / "hub" / "bundled.py"))
-    with pytest.raises(ImportError, match="install its wheel"):
-        bundled.bundled_model()
-    package = tmp_path / "aleator_shakespeare"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert bundled.bundled_model() == package / "shakespeare.gguf"
-    assert bundled.bundled_head() == package / "shakespeare-eagle3"
 
 
 def test_the_models_wheel_has_no_bill_and_a_release_goes_on(tmp_path: Path) -> None:

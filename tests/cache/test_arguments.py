@@ -13,7 +13,7 @@ import pytest
 from aleator.cache import devices
 from aleator.cache.devices import CPU, checked_device
 from aleator.cache.kv_cache import KVCache, LayerShape
-from aleator.cache.options import END, check_sequence, check_sequence_or_all, position_range
+from aleator.cache.options import END, position_range
 from aleator.cache.pools.attention import first_of
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.prefix_index import PrefixConfig
@@ -121,34 +121,6 @@ def test_numpy_integers_are_integers(model: str) -> None:
     ctx.decode(batch)
     ctx.cache.seq_rm(one(1), one(5), one(-1))  # type: ignore[arg-type]
     assert ctx.cache.seq_pos_max(one(1)) == 4  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("bad", [1.9, "1", None, True, np.float64(2)], ids=repr)
-def test_batches_refuse_what_is_no_integer(bad: Any) -> None:
-    batch = Batch()
-    batch.add(1)
-    calls: list[Callable[[], object]] = [
-        lambda: Batch.one([1, bad]),
-        lambda: batch.add(bad),
-        lambda: batch.add(1, 1, [bad]),
-        lambda: batch.add(1, 1, bad),
-        lambda: Batch.one([1], seq=bad),
-        lambda: batch.add_embedding("x"),
-    ]
-    if bad is not None:
-        calls += [
-            lambda: Batch.one([1], pos=bad),
-            lambda: batch.add(1, bad),
-            lambda: Batch.one(bad),
-        ]
-    for call in calls:
-        with pytest.raises(InvalidBatch):
-            call()
-    assert (batch.tokens, batch.positions, batch.sequences) == ([1], [None], [(0,)])
-    with pytest.raises(InvalidBatch, match=r"sequences \[2, 2\] name one twice"):
-        batch.add(1, seqs=[2, 2])
-    with pytest.raises(InvalidBatch, match="batch token 0: token '1' is not an integer"):
-        Batch.one("12")  # type: ignore[arg-type]
 
 
 @by_model
@@ -277,20 +249,6 @@ def test_distances_and_divisors_up_to_their_bounds() -> None:
 )
 def test_ranges_of_positions(given: tuple[int, int], expected: tuple[int, int]) -> None:
     assert position_range(*given) == expected
-
-
-@pytest.mark.parametrize("n_seq_max", [1, 3])
-def test_numbers_of_sequences(n_seq_max: int) -> None:
-    for seq in range(-2, n_seq_max + 2):
-        for check, fits in (
-            (check_sequence, 0 <= seq < n_seq_max),
-            (check_sequence_or_all, -1 <= seq < n_seq_max),
-        ):
-            if fits:
-                check("seq", seq, n_seq_max)
-            else:
-                with pytest.raises(ParameterError, match=rf"lie in \[0, {n_seq_max}\), not {seq}:"):
-                    check("seq", seq, n_seq_max)
 
 
 @pytest.mark.parametrize(

@@ -29,14 +29,6 @@ def put(cells: Cells, positions: Iterable[int], *owners: int) -> list[int]:
     return placed
 
 
-def picture(cells: Cells) -> str:
-    """ "." free, a digit its owner, "M" several."""
-    out = ""
-    for row in cells.owners[:, 0].tolist():
-        out += "." if row == 0 else "M" if row & (row - 1) else str(row.bit_length() - 1)
-    return out
-
-
 def state(cells: Cells) -> tuple[bytes, bytes, bytes, int, int, int]:
     return (
         cells.positions.tobytes(),
@@ -65,38 +57,6 @@ def test_ring_order_after_wrap() -> None:  # [L] study T2
     assert (cells.head, cells.used) == (2, 255)
     assert cells.find(2).tolist() == []
     assert put(cells, [4], 3) == [2]
-
-
-@pytest.mark.parametrize(("n", "expected"), [(2, [1, 3]), (8, list(range(1, 16, 2))), (9, [])])
-def test_holes(n: int, expected: list[int]) -> None:  # [L] study T3
-    cells = Cells(16, 2)
-    for i in range(16):
-        put(cells, [i // 2], i % 2)
-    cells.seq_rm(1)
-    assert picture(cells) == "0.0.0.0.0.0.0.0."
-    assert cells.head == 1
-    assert cells.find(n).tolist() == expected
-
-
-def test_low_holes_come_first() -> None:  # [L] study T3
-    cells = Cells(32, 2)
-    put(cells, range(10), 0)
-    put(cells, range(10), 1)
-    cells.seq_rm(0, 2, 4)
-    assert put(cells, range(10, 13), 1) == [2, 3, 20]
-    assert picture(cells) == "001100000011111111111..........."
-    assert cells.head == 21
-
-
-@pytest.mark.parametrize(("n", "expected"), [(2, [0, 1]), (5, [10, 11, 12, 13, 14])])
-def test_search_starts_over_when_head_is_far_ahead(n: int, expected: list[int]) -> None:  # [L]
-    cells = Cells(32, 2)
-    put(cells, range(10), 0)
-    put(cells, range(10), 1)
-    cells.seq_rm(0)
-    cells.seq_add(1, 0, -1, -9)
-    assert (cells.head, cells.used) == (10, 1)
-    assert cells.find(n).tolist() == expected
 
 
 @pytest.mark.parametrize("bad", [-1, 2, 100, -2])

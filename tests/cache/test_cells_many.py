@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from aleator.cache import Cells
-from tests.cache.test_cells import bits, span, state
+from tests.cache.test_cells import span
 
 
 @pytest.mark.parametrize("size", [64, 65, 1000, 9000])
@@ -59,45 +59,6 @@ def test_a_sequence_scattered_over_many_chunks() -> None:
     cells.check()
     cells.seq_rm(0, 300, 1100)
     cells.check()
-
-
-@pytest.mark.parametrize("k", [2, 3, 63, 64, 65, 100])
-def test_sequences_that_take_turns(k: int) -> None:
-    # Each is one run inside, of every k-th cell; outside runs are of cells in a row.
-    m = 40
-    cells = Cells(k * m + 7, k + 1)
-    positions = np.repeat(np.arange(m, dtype=np.int32), k)
-    rows = np.array([bits(cells, [i % k]) for i in range(k * m)], np.uint64)
-    cells.place(positions, rows)
-    cells.check()
-    assert cells.seq_runs(1, 3, 6) == [(p, 1 + p * k, 1) for p in (3, 4, 5)]
-    cells.seq_cp(1, k, 10, 30)
-    cells.check()
-    assert cells.shared(1).tolist() == [1 + p * k for p in range(10, 30)]
-    before = state(cells)
-    cells.begin()
-    cells.seq_add(1, 5, -1, -20)
-    cells.check()
-    assert span(cells, 1) == (0, 19)
-    assert span(cells, k) == (0, 9)
-    assert cells.head == 1 + 5 * k
-    cells.seq_rm(0, 0, m // 2)
-    cells.seq_add(0, 20, 30, 100)
-    cells.check()
-    cells.rollback()
-    assert state(cells) == before
-    cells.seq_rm(1, 7, 9)
-    cells.seq_keep(1)
-    cells.check()
-    assert cells.find(3).tolist() == [0, 2, 3] if k > 2 else [0, 2, 4]
-    held = np.flatnonzero(cells.positions >= 0)
-    assert held.tolist() == [1 + p * k for p in range(m) if p not in (7, 8)]
-    cells.seq_add(1, 0, -1, 1)
-    assert cells.shifted().tolist() == held.tolist()
-    cells.seq_rm(1)
-    cells.check()
-    assert (cells.used, cells.top, cells.map(), cells.has_shift) == (0, 0, "", False)
-    assert cells.find(cells.size, contiguous=True).tolist() == list(range(cells.size))
 
 
 def test_many_sequences() -> None:

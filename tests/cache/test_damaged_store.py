@@ -60,17 +60,6 @@ def test_a_link_in_place_of_a_file_is_not_followed(tmp_path: Path) -> None:
     assert store.counts["errors"] == 1
 
 
-def test_a_damaged_index_begins_anew(tmp_path: Path) -> None:
-    store = DiskStore(tmp_path, 10**6)
-    put(store, 1)
-    store.close()
-    (tmp_path / "index.sqlite").write_bytes(b"no index at all" * 500)
-    store = DiskStore(tmp_path, 10**6)
-    assert store.usable
-    assert files(tmp_path) == []
-    assert cells(store.get(put(store, 2))) == bytes([2]) * 1000
-
-
 def test_an_index_of_another_format_begins_anew(tmp_path: Path) -> None:
     store = DiskStore(tmp_path, 10**6)
     key = put(store, 1)
@@ -100,19 +89,6 @@ def test_bits_flipped_in_the_index_raise_nothing(seed: int, tmp_path: Path) -> N
     put(store, 20)
     store.touch(keys)
     store.close()
-
-
-def test_values_of_other_types_in_the_index_raise_nothing(tmp_path: Path) -> None:
-    store = DiskStore(tmp_path, 10**6)
-    keys = [put(store, i) for i in range(3)]
-    base = sqlite3.connect(tmp_path / "index.sqlite")
-    base.execute("UPDATE blocks SET used = 'x', size = 'y', length = NULL")
-    base.commit()
-    base.close()
-    assert list(store.find([b"p" * 32])) == []
-    put(store, 5)
-    store.touch(keys)
-    store.drop(keys[0])
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from aleator._native import fail_allocation
 from aleator.cache.kv_cache import HybridCache, LayerShape
-from aleator.cache.pools.hybrid import HybridPool
 from aleator.cache.pools.kept_states import kept_rows
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.recurrent_rows import RecurrentShape
@@ -311,24 +310,6 @@ def test_a_clear_is_all_or_none(machine: type[Pools], monkeypatch: pytest.Monkey
     pools.agrees() if pools.keeps else pools.cache.check()
 
 
-def test_a_failure_restores_kept_texts_that_were_evicted_for_it() -> None:
-    class Roomy(WindowPools):
-        room = 32
-
-    pools: Any = Roomy()
-    pools.decode({0: 40}, None)
-    pools.keep(0, 40)
-    pools.cache.seq_rm(0)
-    pools.texts[0] = []
-    before = pools.seen()
-    assert len(before[2][0][1]) == 40
-    pools.decode({1: 30}, 4)  # of eight micro-batches
-    assert pools.seen() == before
-    pools.agrees()
-    pools.decode({1: 30}, None)
-    assert len(pools.seen()[2][0][1]) == 18
-
-
 @pytest.mark.parametrize(("window", "recurrent"), [(True, True), (True, False), (False, True)])
 @pytest.mark.parametrize("changed", ["window", "recurrent", "both"])
 def test_a_checkpoint_of_other_pools_is_refused(
@@ -368,21 +349,6 @@ def test_a_checkpoint_whose_window_has_other_rows_is_refused_before_anything_cha
     with pytest.raises(ParameterError, match="of another shape or type"):
         pools.cache.restore(0, replace(mark, window=foreign))
     assert pools.seen() == before
-
-
-def test_a_checkpoint_brings_back_every_pool() -> None:
-    for machine in ALL:
-        pools = machine()
-        assert isinstance(pools.cache.pool, HybridPool)
-        pools.decode({0: 5, 1: 3}, None)
-        mark, text = pools.cache.checkpoint(0), list(pools.texts[0])
-        assert mark.nbytes == sum(part.nbytes for part in (mark.window, mark.recurrent) if part)
-        for _ in range(4):
-            pools.decode({0: 7}, None)
-        pools.cache.restore(0, mark)
-        pools.texts[0] = text
-        pools.agrees() if pools.keeps else pools.cache.check()
-        assert [pool.seq_pos_max(0) for pool in pools.cache.pools] == [4] * len(pools.cache.pools)
 
 
 @pytest.mark.parametrize("how", ["clear", "seq_rm", "seq_keep", "state_read"])

@@ -35,25 +35,6 @@ def texts(ctx: Context) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_kept_in_a_step_that_fails_is_not_kept(
-    name: str, decoders: dict[str, Decoder]
-) -> None:
-    ctx = context(decoders[name])
-
-    def fail() -> None:
-        with ctx.cache.step():
-            ctx.decode(Batch.one(TEXT))
-            assert ctx.cache.keep(0, TEXT)
-            raise ValueError("no")
-
-    with pytest.raises(ValueError, match="no"):
-        fail()
-    assert ctx.cache.reuse(0, TEXT) == 0
-    fresh = context(decoders[name])
-    assert np.array_equal(ctx.decode(Batch.one(TEXT)), fresh.decode(Batch.one(TEXT)))
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_evictions_of_nested_steps_are_taken_back_with_their_step(
     name: str, decoders: dict[str, Decoder]
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 from make_models import SPECS, write_model
 
 from aleator import load
-from aleator.cache.pools.kept_states import FREE_ROWS, MAX_ENDS, MAX_SPACED, KeptStates, kept_rows
+from aleator.cache.pools.kept_states import MAX_ENDS, MAX_SPACED, kept_rows
 from aleator.cache.prefix_index import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache, RecurrentShape
 from aleator.core.errors import CacheError
@@ -227,15 +227,6 @@ def test_generations_of_each_kind_of_model(tmp_path: Path) -> None:
         assert computed == [153, *later]
 
 
-@pytest.mark.parametrize(("rows", "limit"), [(0, 0), (10, 5), (16, 8), (40, 32)])
-def test_rows_are_kept_free_for_a_step(rows: int, limit: int) -> None:
-    cache = RecurrentCache([RecurrentShape(1, 1, 1)], prefix=SMALL)
-    assert cache.prefix is not None
-    assert cache.recurrent is not None
-    assert KeptStates(cache.recurrent.rows, cache.prefix, rows).limit == limit
-    assert (MAX_SPACED, MAX_ENDS, FREE_ROWS) == (32, 4, 8)
-
-
 def test_a_cache_with_states_and_prefixes_is_freed_at_once(request: pytest.FixtureRequest) -> None:
     cache = RecurrentCache([RecurrentShape(1, 1, 1)], prefix=SMALL)
     held = [weakref.ref(each) for each in (cache, cache.pool, cache.prefix, cache.kept)]
@@ -276,20 +267,6 @@ def test_as_many_states_as_fit_and_can_be_used(
     assert kept_rows(prefix, n_seq_max, []) == min(n_bytes, (texts + n_seq_max) * 36)
 
 
-@pytest.mark.parametrize("room", [5, 3, 2, 1, 0])
-def test_a_step_keeps_every_second_state_while_there_is_no_room(room: int) -> None:
-    cache = bare(room)
-    assert cache.kept is not None
-    place(cache, 25)
-    at = list(range(4, 25, 4))
-    while len(at) > room:
-        at = at[1::2]
-    limit = cache.kept.limit
-    while len(at) > limit:
-        at = at[1::2]
-    assert [position + 1 for _, position in cache.kept.of(0)] == at
-
-
 def test_holds_serves_and_shortens() -> None:
     cache = bare(100)
     kept: Any = cache.kept
@@ -307,10 +284,3 @@ def test_holds_serves_and_shortens() -> None:
         assert kept.usable_length(text, 12) == found
     place(cache, 3)
     assert [n for n in range(6) if kept.holds(0, n)] == [3]
-
-
-def test_only_the_newest_state_and_boundaries_count_as_held() -> None:
-    prefix = PrefixConfig(block=2, spacing=8, bytes=50 * ROW)
-    cache = RecurrentCache([RecurrentShape(1, 1, 1)], rollback=2, prefix=prefix)
-    place(cache, 5)
-    assert [n for n in range(7) if cache.kept and cache.kept.holds(0, n)] == [5]

@@ -172,14 +172,6 @@ def test_what_does_not_move_is_kept() -> None:
         cache.keep(1, [1])
 
 
-def test_adopting_needs_an_empty_sequence() -> None:
-    cache = kept()
-    match = cache.match([1, 2, 3])
-    cache.seq_rm(0, 1, -1)  # one token at position 0 is left
-    with pytest.raises(CacheError, match="not empty"):
-        cache.reuse_prefix(0, match)
-
-
 def test_the_log_names_devices(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "aleator.cache"):
         KVCache(SMALL, 64)
@@ -187,16 +179,6 @@ def test_the_log_names_devices(caplog: pytest.LogCaptureFixture) -> None:
     first, second = caplog.messages
     assert first.startswith("KV cache: 64 cells, 2 layers, cpu: K (f16)")
     assert second.startswith("KV cache: 64 cells, 0 layers, cpu: K (f16)")
-
-
-def test_one_cell_is_found_and_divisors_begin_at_one() -> None:
-    cache = KVCache(SMALL, 4, rotate=lambda layer, keys, deltas: keys)
-    slot = cache.find_slot(1)
-    assert slot is not None
-    assert slot.tolist() == [0]
-    cache.seq_div(0, 0, -1, 1)
-    with pytest.raises(ParameterError, match="divisor"):
-        cache.seq_div(0, 0, -1, 0)
 
 
 @pytest.mark.parametrize("less", [0, 1])
@@ -330,14 +312,6 @@ def test_what_is_free_when_a_step_ends_is_zeroed() -> None:
         assert not layer[2:].any()
     cache.clear(data=False)
     assert cache.keys.layers[0][0].all()
-
-
-def test_as_many_cells_are_found_as_are_free() -> None:
-    cache = small(8)
-    fill(cache, "00")
-    for n in (6, 7, 2**40):
-        found = cache.find_slot(n)
-        assert (None if found is None else found.tolist()) == ([*range(2, 8)] if n == 6 else None)
 
 
 def test_how_many_sequences_are_used() -> None:

@@ -152,27 +152,6 @@ def test_the_oldest_text_goes_when_there_are_too_many() -> None:
     assert not pool.index.keep(0, [4] * 5)
 
 
-def test_evictions_are_taken_back() -> None:
-    pool = Pool()
-    pool.run(list(range(10)))
-    pool.run([7] * 6)
-    matches = [pool.index.match(list(range(10))), pool.index.match([7] * 6)]
-    picture = pool.cells.positions.tobytes(), pool.cells.owners.tobytes()
-
-    def evict() -> None:
-        while pool.index.evict_block():
-            pass
-        assert pool.cells.used == 0
-
-    pool.journal.attempt(evict)
-    assert picture == (pool.cells.positions.tobytes(), pool.cells.owners.tobytes())
-    assert all(map(pool.index.holds, matches))
-    assert pool.index.match(list(range(10))).length == 9
-    assert pool.index.match([7] * 6).length == 5
-    pool.index.clear()
-    assert pool.cells.used == 0
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_free_and_kept_and_used_cells_add_up(seed: int) -> None:
     random_ = random.Random(seed)
@@ -297,20 +276,6 @@ def test_what_is_found_and_why_not_more(
     assert replace(found, text=None) == found
     assert "text" not in repr(found)
     assert pool.index.match(tokens, "x").length == 0
-
-
-@pytest.mark.parametrize("n", [3, 4, 5, 7, 8, 9])
-def test_blocks_go_from_the_end_and_the_first_last(n: int) -> None:
-    pool = Pool()
-    pool.run(list(range(n)))
-    lengths = []
-    while pool.index.evict_block():
-        pool.cells.check()
-        lengths.append(pool.cells.used)
-    assert lengths == list(range((n - 1) // 4 * 4, -1, -4))
-    assert len(pool.index) == 0
-    pool.index.shorten(USERS, 0)
-    assert not pool.index.evict_block()
 
 
 @pytest.mark.parametrize(("pinned", "left"), [(1, 4), (4, 4), (5, 8), (8, 8), (9, 10)])

@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 from make_models import SPECS, write_model
 
-from aleator.cache.pools.recurrent import RecurrentPool
-from aleator.cache.prefix_index import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache, RecurrentShape
 from aleator.core.errors import CannotRewind, CannotShift, Corrupt, InvalidBatch, ParameterError
 from aleator.generate import Batch, Context
@@ -263,32 +261,6 @@ def test_handles(decoder: Decoder) -> None:
     assert ctx.cache.used == 0
 
 
-def test_kept_texts(decoder: Decoder) -> None:
-    ctx = Context(decoder, n_seq_max=2, prefix=PrefixConfig(texts=2))
-    cache: Any = ctx.cache
-    feed(ctx, 0, TEXT[:20])
-    assert cache.keep(0, TEXT[:20])
-    assert not cache.keep(0, TEXT[:10])  # that state is not held
-    cache.seq_rm(0)
-    assert cache.reuse(0, TEXT[:30]) == 20
-    assert same(feed(ctx, 0, TEXT[20:30]), fresh(decoder, TEXT[:30]))
-    cache.seq_rm(0)
-    match = cache.match([*TEXT[:15], 1, 2, 3])
-    assert match.length == 0
-    assert "after 0 tokens" in match.why_not[-1]
-    assert cache.used == 0
-    for i in range(3):  # the oldest goes
-        feed(ctx, 1, TEXT[i : i + 8])
-        cache.keep(1, TEXT[i : i + 8])
-        cache.seq_rm(1)
-    assert cache.match(TEXT[:30]).length == 0
-    assert cache.match(TEXT[2:30]).length == 8
-    cache.check()
-    cache.clear()
-    assert cache.match(TEXT[2:30]).length == 0
-    cache.check()
-
-
 # Batches
 
 
@@ -378,9 +350,3 @@ def test_a_damaged_position_is_named_as_what_it_is(make_decoder: Any) -> None:
     assert "window" not in str(caught.value)
     assert "offset" not in str(caught.value)
     assert caught.value.offset == -1
-
-
-def test_positions_of_states_can_always_be_shifted(decoder: Decoder) -> None:
-    pool = RecurrentPool([RecurrentShape(2, 1, 2)], n_seq_max=2)
-    assert pool.can_shift() is True
-    assert context(decoder).cache.can_shift() is True

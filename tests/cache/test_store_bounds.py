@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from aleator.cache import disk_store
-from aleator.cache.block_store import Counts, Entry, MemoryStore
+from aleator.cache.block_store import MemoryStore
 from aleator.cache.disk_store import DiskStore
 from tests.cache.test_block_store import cells, entry, files, put
 from tests.cache.test_damaged_store import changed
@@ -201,26 +201,6 @@ def test_a_directory_without_its_key_begins_anew(secret: str, tmp_path: Path) ->
     changed(tmp_path, f"UPDATE about SET value = {secret}")
     again = DiskStore(tmp_path, 10**6)
     assert (len(again.secret), again.secret == store.secret, held(again)) == (32, False, set())
-
-
-def test_counts_of_several() -> None:
-    counts = Counts()
-    counts.add("a")
-    counts.add("a", 4)
-    counts.add("b", 0)
-    assert dict(counts) == {"a": 5, "b": 0}
-    assert Entry(b"k", b"p", 1, 2).size == 2
-
-
-def test_nobody_else_may_read_what_is_written(tmp_path: Path) -> None:
-    before = os.umask(0)
-    try:
-        store = DiskStore(tmp_path / "a" / "c", 10**6)
-        put(store, 1)
-    finally:
-        os.umask(before)
-    for path in [tmp_path / "a" / "c", *(tmp_path / "a" / "c").rglob("*")]:
-        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
 
 
 def test_a_file_that_is_gone_makes_room_too(tmp_path: Path) -> None:

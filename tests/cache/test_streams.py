@@ -50,19 +50,6 @@ def test_streams(llama: Decoder) -> None:  # T16
     cache.check()
 
 
-def test_streams_equal_the_unified_pool(llama: Decoder) -> None:
-    texts = [tokens(n, n) for n in (9, 4, 6)]
-    rows = []
-    for policy in ("unified", "streams"):
-        ctx = Context(llama, n_ctx=48, n_seq_max=3, n_ubatch=4, policy=policy, **F32)
-        batch = Batch()
-        for s, text in enumerate(texts):
-            for token in text:
-                batch.add(token, seqs=[s], logits=True)
-        rows.append(ctx.decode(batch))
-    assert np.allclose(rows[0], rows[1], atol=1e-4)
-
-
 def test_a_failed_copy_between_streams_restores_the_rows() -> None:
     cache = small(16, policy="streams")
     fill(cache, "0000111")

@@ -15,11 +15,11 @@ from make_models import SPECS, write_model
 
 from aleator.cache.kv_cache import HybridCache
 from aleator.cache.prefix_index import PrefixConfig
-from aleator.core.errors import CacheFull, CannotRewind, CannotShift, ParameterError
+from aleator.core.errors import CannotRewind, CannotShift, ParameterError
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
-from tests.cache.caches import feed, interrupted, same
+from tests.cache.caches import feed, same
 
 # Three layers, windows of 8 in the first and the last; all in f32.
 SPEC = replace(SPECS["gemma3"], n_layers=3, pattern=2, context=2048)
@@ -184,19 +184,6 @@ def test_forks(decoder: Decoder, three_hundred: Any) -> None:
     cache.check()
 
 
-def test_a_handle_moves_nothing_of_a_fork(decoder: Decoder) -> None:
-    # n_swa 8, 6 tokens: everything is still in every window, and shared.
-    ctx = context(decoder)
-    one = ctx.cache.sequence()
-    feed(ctx, one.id, TEXT[:6])
-    two = one.fork()
-    two.shift(0, 6, 5)
-    assert (one.positions.tolist(), two.pos_min) == (list(range(6)), 5)
-    ctx.cache.check()
-    for s in (one, two):
-        assert same(feed(ctx, s.id, [7]), fresh(decoder, [*TEXT[:6], 7]))
-
-
 def test_a_handle_moves_no_other_sequence(decoder: Decoder, three_hundred: Any) -> None:
     text = three_hundred.cache.sequence(0)
     other = text.fork()
@@ -280,32 +267,6 @@ def test_many_sequences(decoder: Decoder) -> None:
     assert ctx.cache.window.used == 256
     for seq in range(4):
         assert same(rows[seq], fresh(decoder, TEXT[seq * 240 : seq * 240 + 240]))
-
-
-def test_a_failed_decode_restores_what_was_overwritten(
-    decoder: Decoder, three_hundred: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ctx, cache = three_hundred, three_hundred.cache
-    before = cache.cells.map(), cache.window.cells.positions.copy()
-    monkeypatch.setattr(ctx._step, "run", interrupted(ctx._step.run, 20))
-    with pytest.raises(KeyboardInterrupt):
-        ctx.decode(Batch.one(TEXT[300:640]))
-    monkeypatch.undo()
-    assert cache.cells.map() == before[0]
-    assert np.array_equal(cache.window.cells.positions, before[1])
-    cache.check()
-    cache.seq_rm(0, 51, -1)  # the very first that is held
-    assert same(feed(ctx, 0, [TEXT[51]]), fresh(decoder, TEXT[:52]))
-
-
-def test_a_full_cache_changes_nothing(decoder: Decoder) -> None:
-    ctx = context(decoder, n_ctx=600)
-    feed(ctx, 0, TEXT[:590])
-    before = ctx.cache.cells.map(), ctx.cache.window.cells.positions.copy()
-    with pytest.raises(CacheFull):
-        feed(ctx, 0, TEXT[590:605])
-    assert ctx.cache.cells.map() == before[0]
-    assert np.array_equal(ctx.cache.window.cells.positions, before[1])
 
 
 def test_kept_texts(decoder: Decoder) -> None:

@@ -61,9 +61,7 @@ CASES: list[tuple[str, str, str, list[Any]]] = [
         "", [("x", '{"a": "}\\""}', True), ("clock", "{}", True)],
     ),
     ("hermes", '<tool_call>{"name": "x", "arguments": "{\\"a\\": 1}"}', "", [("x", '{"a": 1}', True)]),
-    ("hermes", '<tool_call>{"name": "x", "arguments": {"a": ', "", [("x", '{"a": ', False)]),
     ("hermes", "<tool_call>no json</tool_call>", "<tool_call>no json</tool_call>", []),
-    ("hermes", "a <tool_c", "a <tool_c", []),
     ("llama3", f'{{"name": "get_weather", "parameters": {PARIS}}}', "", WEATHER),
     (
         "llama3", '<|python_tag|>{"name": "clock", "parameters": {}}; {"name": "clock", "parameters": {}}',
@@ -71,7 +69,6 @@ CASES: list[tuple[str, str, str, list[Any]]] = [
     ),
     ("llama3", '{"name": "Bob", "parameters": {}}', '{"name": "Bob", "parameters": {}}', []),
     ("llama3", '{"name": "clock", "age": 3}', '{"name": "clock", "age": 3}', []),
-    ("llama3", "Hello {there}", "Hello {there}", []),
     ("llama3", 'Well.<|python_tag|>{"name": "clock", "parameters": {}}', "Well.", CLOCK),
     (
         "mistral",
@@ -85,7 +82,6 @@ CASES: list[tuple[str, str, str, list[Any]]] = [
         "", BOTH,
     ),
     ("mistral args", "[TOOL_CALLS]get_weather{}", "", [("get_weather", "{}", True)]),
-    ("mistral", "[TOOL_CALLS] nothing", "[TOOL_CALLS] nothing", []),
     ("mistral args", '[TOOL_CALLS]x[ARGS]{"a', "", [("x", '{"a', False)]),
     (
         "deepseek",
@@ -100,14 +96,12 @@ CASES: list[tuple[str, str, str, list[Any]]] = [
         "<｜tool▁calls▁end｜>",
         "", WEATHER,
     ),
-    ("deepseek", "<｜tool▁call▁begin｜>function", "<｜tool▁call▁begin｜>function", []),
     ("generic", f'{{"name": "get_weather", "arguments": {PARIS}}}', "", WEATHER),
     (
         "generic", '[{"name": "clock", "arguments": {}}, {"name": "clock", "parameters": {}}]\n',
         "", CLOCK * 2,
     ),
     ("generic", '{"name": "Bob"}', '{"name": "Bob"}', []),
-    ("generic", "[1, 2]", "[1, 2]", []),
     (
         "qwen3-coder",
         "Let me see.\n<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n"
@@ -253,18 +247,14 @@ CASES: list[tuple[str, str, str, list[Any]]] = [
         "Well.", BOTH,
     ),
     ("functionary-v3.1", "<function=get_weather>no", "<function=get_weather>no", []),
-    ("functionary-v3.1", '<function=get_weather>{"a', "", [("get_weather", '{"a', False)]),
     ("functionary-v3.2", f"all\nI look. >>>get_weather\n{PARIS}>>>clock\n{{}}", "I look.", BOTH),
     ("functionary-v3.2", f">>>get_weather\n{PARIS}", "", WEATHER),
     ("functionary-v3.2", "all\nTwo\nlines", "Two\nlines", []),
     ("functionary-v3.2", "no recipient", "no recipient", []),
-    ("functionary-v3.2", "nobody\n{}", "nobody\n{}", []),
     ("pythonic-list", "[get_weather(city='Paris', days=2), clock()]", "", BOTH),
     ("pythonic-list", "<|python_start|>[clock()]<|python_end|>Done.", "Done.", CLOCK),
     ("pythonic-list", "[other(a=1)]", "[other(a=1)]", []),
-    ("pythonic-list", "[see here](url)", "[see here](url)", []),
     ("pythonic-list", "[clock()](url)", "[clock()](url)", []),
-    ("pythonic-list", "[clock() tells it]", "[clock() tells it]", []),
     (
         # Names that are no names in Python, and a string that looks like a call.
         "pythonic",

@@ -17,28 +17,21 @@ def call(**changes: Any) -> dict[str, Any]:
 
 WRONG: list[tuple[Any, str]] = [
     ("Hi", r"messages='Hi': give a list"),
-    ({}, "messages={}"),
     ([], "messages is empty"),
     ([HI, 3], r"messages\[1\]=3: give a mapping"),
     ([{"content": "a"}], r"messages\[0\].role=None: give one of system, developer, user, assistant, tool"),
     ([HI, {"role": "bot", "content": "a"}], r"messages\[1\].role='bot'"),
     ([{"role": "user"}], r"messages\[0\].content=None: give a text"),
     ([{"role": "user", "content": 3}], r"messages\[0\].content=3"),
-    ([{"role": "user", "content": {"type": "text"}}], r"messages\[0\].content="),
     ([{"role": "user", "content": [{"type": "text"}]}], r"messages\[0\].content\[0\].text=None"),
-    ([{"role": "user", "content": ["a"]}], r"messages\[0\].content\[0\]='a'"),
     (
         [HI, {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url"}]}],
         r"messages\[1\].content\[1\].type='image_url': pictures are not supported",
     ),
-    ([{"role": "user", "content": [{"type": "input_audio"}]}], "audio parts are not supported"),
     ([{"role": "user", "content": [{"type": "file"}]}], "files are not supported"),
     ([HI | {"tool_calls": [call()]}], r"messages\[0\].tool_calls=.*has role, content, name"),
-    ([HI | {"name": 3}], r"messages\[0\].name=3: give a text"),
-    ([{"role": "assistant"}], r"messages\[0\].content=None"),
     ([{"role": "assistant", "tool_calls": "a"}], r"messages\[0\].tool_calls='a'"),
     ([{"role": "assistant", "tool_calls": [{}]}], r"messages\[0\].tool_calls\[0\]={}"),
-    ([{"role": "assistant", "tool_calls": [call(type="x")]}], r"tool_calls\[0\].type='x'"),
     ([{"role": "assistant", "tool_calls": [call(id=3)]}], r"tool_calls\[0\].id=3"),
     (
         [{"role": "assistant", "tool_calls": [call(function={"name": "", "arguments": "{}"})]}],

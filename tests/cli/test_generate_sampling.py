@@ -16,27 +16,6 @@ from tests.cli.conftest import Command
 from tests.cli.test_generate import ROMEO
 from tests.cli.test_generate import text as text
 
-
-@pytest.mark.parametrize(
-    ("words", "options"),
-    [
-        (["--temp", "1.5", "--top-k", "0"], {"temperature": 1.5, "top_k": 0}),
-        (["--preset", "greedy"], {"preset": "greedy"}),
-        (["--samplers", "top_k;temperature", "--top_k", "5"], {"samplers": "top_k;temp", "top_k": 5}),
-        (["--sampler-seq", "kt", "--top-k", "5"], {"samplers": "top_k;temperature", "top_k": 5}),
-        (["-l", "40-inf", "-l", "15+1.5"], {"logit_bias": {40: -np.inf, 15: 1.5}}),
-        (["--ignore-eos"], {"ignore_eos": True}),
-        (["--repetition-penalty", "1.3", "--repeat-last-n", "-1"],
-         {"repetition_penalty": 1.3, "penalty_last_n": -1}),
-    ],
-)  # fmt: skip
-def test_sampling_options(
-    aleator: Command, model: LanguageModel, words: list[str], options: dict[str, Any]
-) -> None:
-    expected = model.generate("ROMEO:", max_tokens=12, seed=7, **options).text
-    assert aleator(*ROMEO, "-n", "12", *words).out == expected
-
-
 KEY_FILE = Path(__file__).parents[1] / "golden" / "watermark_key.txt"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 import weakref
@@ -15,8 +14,6 @@ import pytest
 import re2  # noqa: F401  # without it this file is skipped
 
 from aleator import LanguageModel, LogitsError, ParameterError
-from aleator.engine.replay import Record, differences, make_again
-from aleator.engine.verify import verify
 from aleator.generate import bans
 from aleator.generate.bans import Bans, Strings
 from aleator.generate.expressions import searchers
@@ -281,21 +278,6 @@ def test_at_the_end_of_a_text(model: LanguageModel) -> None:
     assert not matched(end, made.text)
 
 
-def test_alone_together_and_in_an_engine(model: LanguageModel) -> None:
-    ban = [r"\b[Tt]h\w{0,5}", {"regex": "[aeiou]", "probability": 0.2}]
-    asked: dict[str, Any] = {"banned_regex": ban, **OPTIONS}
-    prompts = ["ROMEO:", "JULIET:"]
-    alone = [model.generate(prompt, **asked) for prompt in prompts]
-    together = model.generate_batch(prompts, n=2, **asked)
-    assert [each.tokens for each in together[::2]] == [each.tokens for each in alone]
-    assert together[0].tokens != together[1].tokens
-    with model.engine(n_seq_max=3) as engine:
-        made = [engine.submit(prompt, **asked) for prompt in prompts]
-        assert [each.tokens for each in made] == [each.tokens for each in alone]
-    guessed = model.generate("ROMEO:", spec_type="ngram", **asked)
-    assert guessed.tokens == alone[0].tokens
-
-
 def test_a_probability_is_the_seeds(model: LanguageModel) -> None:
     def made(probability: float, **changes: Any) -> list[int]:
         ban = {"regex": "[aeiou]", "probability": probability}
@@ -311,16 +293,6 @@ def test_a_probability_is_the_seeds(model: LanguageModel) -> None:
         return sum(len(re.findall("[aeiou]", text(made(probability, seed=s)))) for s in (3, 4))
 
     assert vowels(1e-9) > vowels(0.5) > vowels(1) == 0
-
-
-def test_replay(model: LanguageModel) -> None:
-    ban = [r"\b[Tt]he\b", {"regex": "(?i)o", "probability": 0.4}]
-    made = model.generate("ROMEO:", banned_regex=ban, logprobs=0, **OPTIONS)
-    made.wait()
-    record = Record.from_json(json.loads(json.dumps(Record.of(made, model, "1.2").as_json())))
-    assert record.made is not None
-    assert differences(record.made, make_again(record, model)) == []
-    assert verify(record, model).ok
 
 
 def test_a_session_goes_on(model: LanguageModel, tmp_path: Path) -> None:

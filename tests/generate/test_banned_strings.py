@@ -57,18 +57,6 @@ def test_the_tokens_are_drawn_as_if_the_others_had_never_been(model: LanguageMod
         assert abs(entry.chosen.logprob - thought.chosen.logprob) < 1e-3  # type: ignore[union-attr]
 
 
-def test_in_company_and_in_an_engine(model: LanguageModel) -> None:
-    words = model.generate("ROMEO:", **OPTIONS).text.split()[:2]
-    alone = model.generate("ROMEO:", banned_strings=words, **OPTIONS)
-    prompts = ["ROMEO:", "JULIET:", "ROMEO:"]
-    batch = model.generate_batch(prompts, banned_strings=words, **OPTIONS)
-    assert batch[0].tokens == batch[2].tokens == alone.tokens
-    with model.engine(n_seq_max=2) as engine:
-        both = [engine.submit(prompt, banned_strings=words, **OPTIONS) for prompt in prompts]
-        assert both[0].tokens == both[2].tokens == alone.tokens
-        assert both[1].tokens == batch[1].tokens
-
-
 def test_with_stop_strings_ends_and_grammars(model: LanguageModel) -> None:
     plain = model.generate("ROMEO:", **OPTIONS)
     stop = plain.text[10:14]

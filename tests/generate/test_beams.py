@@ -349,17 +349,13 @@ def test_too_few_or_used_sequences_are_refused(model: LanguageModel) -> None:
     ("options", "name", "says"),
     [
         ({"num_beams": 0}, "num_beams", "1 to 4096"),
-        ({"num_beams": 5000}, "num_beams", "1 to 4096"),
-        ({"num_beams": 2, "num_return_sequences": 3}, "num_return_sequences", "or more beams"),
         ({"early_stopping": "maybe"}, "early_stopping", "True, False or 'never'"),
-        ({"early_stopping": 1}, "early_stopping", "True, False or 'never'"),
         ({"length_penalty": 11}, "length_penalty", "-10 to 10"),
         ({"stochastic": True, "length_penalty": 0}, "length_penalty", "leave one out"),
         ({"stochastic": True, "early_stopping": True}, "early_stopping", "leave one out"),
         ({"temperature": 0}, "temperature", "leave it out"),
         ({"preset": "greedy"}, "temperature", "leave it out"),
         ({"xtc_probability": 0.5}, "xtc_probability", "xtc draws"),
-        ({"mirostat": 1}, "mirostat", "leave it out"),
         ({"mirostat": 2}, "mirostat", "leave it out"),
         ({"draw": "gumbel"}, "draw", "beams draw none"),
         ({"phases": {"answer": {"draw": "gumbel"}}}, "draw", "beams draw none"),
@@ -367,7 +363,6 @@ def test_too_few_or_used_sequences_are_refused(model: LanguageModel) -> None:
         ({"numerics": "llama.cpp"}, "numerics", "give 'portable'"),
         ({"max_tokens": 0}, "max_tokens", "1 or more"),
         ({"logprobs": 3}, "logprobs", "there is no option"),
-        ({"num_beam": 3}, "num_beam", "did you mean num_beams"),
     ],
 )
 def test_what_has_no_meaning_is_refused_by_name(

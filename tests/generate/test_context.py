@@ -143,20 +143,6 @@ def test_several_sequences_in_one_batch_equal_separate_ones(
         assert close(row, alone[s][pos])
 
 
-def test_tokens_in_scattered_cells(llama: Decoder) -> None:
-    text = tokens(14)
-    ctx = Context(llama, n_ctx=16, n_seq_max=2, **F32)
-    for i in range(6):
-        decode(ctx, (text[i], i, [0]), (1, i, [1]))
-    ctx.cache.seq_rm(1)
-    rows = ctx.decode(Batch.one(text[6:], 6, logits=True))
-    # Ring order from the first freed cell: five holes before cell 11, then what lies behind it.
-    slots = {int(p): c for c, p in enumerate(ctx.cache.cells.positions) if p >= 6}
-    assert [slots[p] for p in range(6, 14)] == [1, 3, 5, 7, 9, 11, 12, 13]
-    alone = Context(llama, n_ctx=16, **F32).decode(Batch.one(text, 0, logits=True))
-    assert close(rows, alone[6:])
-
-
 def test_as_many_visible_cells_as_a_causal_batch_but_others(llama: Decoder) -> None:
     # Three tokens at one position see each other, the fourth only itself: 10 pairs, like four
     # causal tokens.  A cell used before makes the second context build the mask it needs.
@@ -168,29 +154,6 @@ def test_as_many_visible_cells_as_a_causal_batch_but_others(llama: Decoder) -> N
             ctx.decode(Batch.one([9], 0, seq=2))
         rows.append(decode(ctx, *batch))
     assert close(rows[0], rows[1])
-
-
-def test_rows_come_back_in_batch_order(llama: Decoder) -> None:
-    text = tokens(12)
-    every = Context(llama, n_ctx=32, **F32).decode(Batch.one(text, 0, logits=True))
-    wanted = [0, 2, 3, 7, 11]
-    batch = Batch()
-    for i, t in enumerate(text):
-        batch.add(t, i, logits=i in wanted)
-    got = Context(llama, n_ctx=32, n_ubatch=4, **F32).decode(batch)
-    assert close(got, every[wanted])
-
-
-def test_a_shared_prefix_is_computed_once(llama: Decoder) -> None:
-    text = tokens(6)
-    ctx = Context(llama, n_ctx=32, n_seq_max=3, **F32)
-    ctx.decode(Batch.one(text, 0))
-    ctx.cache.seq_cp(0, 1)
-    rows = decode(ctx, (1, 6, [0]), (2, 6, [1]))
-    assert ctx.cache.map() == "MMMMMM01"
-    for token, row in ((1, rows[0]), (2, rows[1])):
-        alone = Context(llama, n_ctx=32, **F32).decode(Batch.one([*text, token], 0))
-        assert close(row, alone[0])
 
 
 @pytest.mark.parametrize(("types", "tolerance"), [("f32", 1e-5), ("bf16", 0.02), ("f16", 2e-3)])
@@ -245,28 +208,6 @@ def test_divided_positions_are_those_of_a_fresh_run(make_decoder: Any) -> None: 
     decode(other, *((t, i // 2, [0]) for i, t in enumerate(text)))
     difference = ctx.cache.read_keys(0, range(8)) - other.cache.read_keys(0, range(8))
     assert np.abs(difference).max() < 1e-5
-
-
-def test_shift_there_and_back_turns_nothing(llama: Decoder) -> None:
-    ctx = Context(llama, n_ctx=32, **F32)
-    ctx.decode(Batch.one(tokens(8), 0))
-    keys = ctx.cache.keys.layers[0].copy()
-    ctx.cache.seq_add(0, 0, -1, 3)
-    ctx.cache.seq_add(0, 0, -1, -3)
-    ctx.decode(Batch.one([1], 8))
-    assert np.array_equal(ctx.cache.keys.layers[0][:8], keys[:8])
-
-
-def test_storage_never_moves(llama: Decoder) -> None:
-    ctx = Context(llama, n_ctx=16)
-    where = ctx.cache.addresses()
-    ctx.decode(Batch.one(tokens(10), 0))
-    ctx.cache.seq_rm(0, 2, 5)
-    ctx.cache.seq_add(0, 5, -1, -3)
-    ctx.decode(Batch.one([1], 7))
-    ctx.cache.clear()
-    assert where == ctx.cache.addresses()
-    assert not any(t.any() for t in ctx.cache.keys.layers + ctx.cache.values.layers)
 
 
 def test_positions_beyond_the_table(make_decoder: Any) -> None:

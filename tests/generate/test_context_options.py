@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from aleator.core.errors import CannotRewind, InvalidBatch, ParameterError
+from aleator.core.errors import CannotRewind, InvalidBatch
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder
 from aleator.models.decoder import Decoder
@@ -24,27 +24,6 @@ def test_sizes(llama: Decoder) -> None:
 
     ctx = Context(Model(), n_ctx=100, n_batch=40, n_ubatch=64)
     assert (ctx.n_ctx, ctx.n_batch, ctx.n_ubatch) == (100, 40, 40)
-
-
-@pytest.mark.parametrize(
-    ("parameter", "value"),
-    [
-        ("n_ctx", -1),
-        ("n_ctx", 2**31),
-        ("n_ctx", 1.5),
-        ("n_batch", 0),
-        ("n_ubatch", 0),
-        ("n_seq_max", 0),
-        ("n_threads", 0),
-        ("n_threads_batch", -1),
-        ("type_k", "q4_0"),
-        ("model", None),
-    ],
-)
-def test_parameters_out_of_range(llama: Decoder, parameter: str, value: Any) -> None:
-    with pytest.raises(ParameterError, match=parameter) as caught:
-        Context(**{"model": llama, parameter: value})
-    assert caught.value.parameter == parameter
 
 
 def test_threads_follow_the_kind_of_decode(llama: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,30 +89,6 @@ def test_positions_below_0_are_refused(llama: Decoder) -> None:
         context.decode(Batch.one([1], -1))
     assert error.value.code == -1
     assert context.cache.used == 0
-
-
-@pytest.mark.parametrize("name", ["llama", "gemma3", "mamba", "jamba"])
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("n_rollback", -5),
-        ("n_rollback", "a"),
-        ("n_rollback", 5000),
-        ("n_seq_max", 2.5),
-        ("n_seq_max", 0),
-        ("n_seq_max", 5000),
-        ("causal_attn", False),
-    ],
-)
-def test_options_are_checked_at_construction(
-    make_decoder: Any, name: str, option: str, value: Any
-) -> None:
-    if (name, option) == ("llama", "causal_attn"):
-        return
-    options: dict[str, Any] = {"n_ctx": 64, option: value}
-    with pytest.raises(ParameterError, match=option) as caught:
-        Context(make_decoder(name), **options)
-    assert caught.value.parameter == option
 
 
 def test_a_refused_rewind_names_the_option_of_the_context(make_decoder: Any) -> None:

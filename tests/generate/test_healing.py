@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from aleator import Engine, LanguageModel, ParameterError
+from aleator import LanguageModel, ParameterError
 from aleator.engine.replay import Record, make_again
 from aleator.engine.verify import verify
 from aleator.generate.healing import NOTHING, Healing, take_back, token_prefixes
@@ -140,28 +139,6 @@ def test_records_are_made_again_and_verified(model: LanguageModel, options: dict
         assert record.prompt == model.prompt_tokens(prompt)
         assert make_again(record, model) == record.made
         assert verify(record, model).ok
-
-
-def test_completions_and_engines_heal_alike(model: LanguageModel) -> None:
-    alone = model.generate_batch(PROMPTS, n=2, heal=True, max_tokens=10, seed=1)
-    assert len({each.text for each in alone}) > len(PROMPTS)
-    with Engine(model, n_seq_max=8) as engine:
-        together = [engine.submit(p, heal=True, max_tokens=10, seed=1) for p in PROMPTS]
-        assert [each.result() for each in together] == [each.text for each in alone[::2]]
-
-
-def test_a_session_goes_on(model: LanguageModel, tmp_path: Path) -> None:
-    whole = model.generate(PROMPTS[0], heal=True, max_tokens=20, seed=4)
-    whole.wait()
-    first = model.generate(PROMPTS[0], heal=True, max_tokens=8, seed=4)
-    first.wait()
-    model.save_session(tmp_path / "text.state", first)
-    session = model.load_session(tmp_path / "text.state")
-    rest = model.generate(session, heal=True, max_tokens=12)
-    assert first.tokens + rest.tokens == whole.tokens
-    assert first.text + rest.text == whole.text
-    record = Record.of(rest, model, "1")
-    assert make_again(record, model) == record.made
 
 
 def test_a_hole_is_healed_at_its_beginning(model: LanguageModel) -> None:

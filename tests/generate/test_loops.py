@@ -244,17 +244,6 @@ def test_in_company_of_other_options(model: LanguageModel, options: dict[str, An
         assert made.stats.draft_n_accepted > 0
 
 
-def test_several_completions_and_an_engine(model: LanguageModel) -> None:
-    prompts = list(PROMPTS[:3])
-    alone = [model.generate(prompt, stop_loops={}, **GREEDY) for prompt in prompts]
-    together = model.generate_batch(prompts, n=2, stop_loops={}, **GREEDY)
-    assert [each.tokens for each in together] == [each.tokens for each in alone for _ in range(2)]
-    with model.engine(n_seq_max=3) as engine:
-        made = [engine.submit(prompt, stop_loops={}, **GREEDY) for prompt in prompts]
-        assert [each.tokens for each in made] == [each.tokens for each in alone]
-        assert {each.stop_reason for each in made} == {"loop"}
-
-
 def test_on_a_device_in_several_steps(model: LanguageModel) -> None:
     pytest.importorskip("torch")
     alone = model.generate("ROMEO:", stop_loops={}, **GREEDY)
@@ -275,17 +264,6 @@ def test_a_session_goes_on_with_what_it_drew(model: LanguageModel, tmp_path: Pat
     # A prompt that repeats itself is no loop of the text.
     prompt = "Good night, good night! " * 20
     assert len(model.generate(prompt, stop_loops={}, max_tokens=20, seed=1).tokens) == 20
-
-
-def test_it_is_made_again_from_its_record(model: LanguageModel) -> None:
-    made = model.generate("ROMEO:", stop_loops={"repeats": 3, "min_tokens": 32}, **GREEDY)
-    made.wait()
-    record = Record.of(made, model, "1.2")
-    assert record.options["stop_loops"] == (3, 32)
-    again = make_again(record, model)
-    assert record.made is not None
-    assert differences(record.made, again) == []
-    assert again.stop_reason == "loop"
 
 
 def test_what_vllm_s_loop_break_of_reasoning_asks(model: LanguageModel) -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from aleator import Engine, LanguageModel, ParameterError, Session
-from aleator.engine.replay import Record, differences, make_again
-from aleator.engine.verify import verify
 from aleator.generate.generation import Generation
 from tests.chat import templates
 
@@ -89,23 +86,6 @@ def test_completions_banned_strings_and_grammars(model: LanguageModel) -> None:
     made = model.generate(PROMPT, regex="[a-z ]{30,60}", **OPTIONS)
     assert made.text.replace(" ", "").isalpha()
     assert len(set(made.chain.phases)) == 2
-
-
-@pytest.mark.parametrize("histories", ["shared", "own"])
-def test_records_and_sessions(model: LanguageModel, histories: str, tmp_path: Path) -> None:
-    options = {**OPTIONS, "phases": {**PHASES, "histories": histories}}
-    whole = model.generate(PROMPT, **options)
-    whole.wait()
-    record = Record.from_json(Record.of(whole, model, "1").as_json())
-    assert differences(record.made, make_again(record, model)) == []  # type: ignore[arg-type]
-    assert verify(record, model).ok
-    half = model.generate(PROMPT, **{**options, "max_tokens": 20})
-    model.save_session(tmp_path / "session", half)
-    session = model.load_session(tmp_path / "session")
-    rest = model.generate(session, **{**options, "max_tokens": 30})
-    assert half.tokens + rest.tokens == whole.tokens
-    fresh = model.generate([*whole.request.tokens], **options)
-    assert fresh.tokens == whole.tokens
 
 
 def test_an_engine_mixes_requests_with_and_without(model: LanguageModel) -> None:

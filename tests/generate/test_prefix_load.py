@@ -131,15 +131,6 @@ def test_reading_begins_before_its_turn(paths: dict[str, Path], tmp_path: Path, 
     gate.open.set()
 
 
-def test_a_deadline_holds_while_reading(paths: dict[str, Path], tmp_path: Path, gate: Gate) -> None:
-    below = written(paths["llama"], tmp_path)
-    with load(paths["llama"], **below).engine(n_seq_max=2) as engine:
-        text = engine.submit([*PROMPT, 7], deadline=0.2, **GREEDY)
-        text.wait(60)
-        assert text.stop_reason == "deadline"
-    gate.open.set()
-
-
 def test_blocks_come_slowly_while_others_write(
     paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

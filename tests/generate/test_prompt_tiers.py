@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import subprocess
-import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +15,6 @@ from wide_models import MODELS
 import aleator
 from aleator.cache.disk_store import DiskStore
 from aleator.cache.formats import pieces
-from aleator.core.errors import CacheFull
 from aleator.generate import prompt_tiers, tiered_prefixes
 from aleator.generate.completion import OWN, one_time_namespace
 from aleator.models import weights
@@ -128,41 +124,6 @@ def test_batches_and_engines_use_the_tiers(paths: dict[str, Path], tmp_path: Pat
             assert not model.prompt_tiers.counts
 
 
-def test_an_engine_goes_on_where_a_dead_one_was(paths: dict[str, Path], tmp_path: Path) -> None:
-    below = {"cache_disk": 2**30, "cache_dir": str(tmp_path)}
-    prompt = ids(500)
-    for reused in (0, 499):
-        model = load(paths["llama"], **below)
-        with model.engine(n_seq_max=2) as engine:
-            generation = engine.submit([*prompt[:499], 7, 7] if reused else prompt, **GREEDY)
-            generation.wait()
-            assert generation.stats.reused_tokens >= reused // 128 * 128
-            assert bool(generation.stats.reused_tokens) == bool(reused)
-        assert model.prompt_tiers is not None
-        model.prompt_tiers.close(60)
-        counts = model.prompt_tiers.tell()["disk"]
-        assert counts["hits" if reused else "written"] >= 1
-
-
-SCRIPT = """
-import sys, aleator
-from aleator.generate.prompt_tiers import PromptTiers
-PromptTiers.close.__defaults__ = (60.0,)
-model = aleator.load(n_threads=1, cache_disk=2**28, cache_dir=sys.argv[1])
-g = model.generate(open(sys.argv[2]).read()[:1500], max_tokens=30, seed=4)
-print(list(g.tokens), g.stats.reused_tokens)
-"""
-
-
-def test_a_restart_forgets_nothing(tmp_path: Path) -> None:
-    text = Path(__file__).parents[1] / "data" / "coriolanus.txt"
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path), str(text)]
-    first, second = (subprocess.check_output(command, text=True).rsplit(" ", 1) for _ in range(2))
-    assert first[0] == second[0]
-    assert int(first[1]) == 0
-    assert int(second[1]) >= 256
-
-
 def test_what_must_not_be_found_is_not(paths: dict[str, Path], tmp_path: Path) -> None:
     """Another namespace, model, type, and texts of one process alone."""
     below = {"cache_disk": 2**30, "cache_dir": str(tmp_path)}
@@ -219,22 +180,6 @@ def test_damage_costs_time_and_nothing_else(
                 path.unlink()
     for _ in range(2):
         assert made(load(paths[kind], **below), prompt)[:2] == wanted[:2]
-
-
-def test_pieces_that_do_not_fit_are_a_miss(
-    paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Sound files with content that is not what it says: a miss, and the sequence is as it was."""
-    below = {"cache_disk": 2**30, "cache_dir": str(tmp_path)}
-    wanted = made(load(paths["llama"]), ids(300))
-    made(load(paths["llama"], **below), ids(300))
-    for error in (CacheFull(1, 0), ValueError("none"), MemoryError()):
-
-        def fail(*args: Any, error: Exception = error) -> None:
-            raise error
-
-        monkeypatch.setattr(pieces, "read_cells", fail)
-        assert made(load(paths["llama"], **below), ids(300)) == wanted
 
 
 def test_a_directory_that_goes_away_costs_nothing(paths: dict[str, Path], tmp_path: Path) -> None:
@@ -335,57 +280,6 @@ def test_what_finds_no_room_is_copied_once_for_a_prompt(
             engine.submit(ids(700), **GREEDY).wait()
         assert copied == [0, 128, 256, 384, 512]
         copied.clear()
-
-
-@pytest.mark.parametrize("kind", ["llama", "gemma3", "jamba"])
-def test_branches_edits_restarts_and_evictions(
-    kind: str, paths: dict[str, Path], tmp_path: Path
-) -> None:
-    """Random requests over tiers that are too small for all of them."""
-    rng = random.Random(3)
-    plain = load(paths[kind], prompt_cache=False)
-    probe = load(paths[kind], cache_disk=2**30, cache_dir=str(tmp_path / "probe"))
-    made(probe, ids(900))
-    size = sum(each.stat().st_size for each in (tmp_path / "probe" / "blocks").iterdir())
-    below = {"cache_disk": 2 * size, "cache_ram": size, "cache_dir": str(tmp_path / "c")}
-    model, texts, hits = load(paths[kind], n_ctx=1000, **below), [ids(700)], 0
-    for _ in range(25):
-        if rng.random() < 0.3:
-            model = load(paths[kind], n_ctx=1000, **below)
-        text = list(rng.choice(texts))
-        if rng.random() < 0.5:
-            del text[rng.randrange(1, len(text)) :]
-        text += [rng.randrange(5, 60) for _ in range(rng.randrange(1, 200))]
-        text = text[:900]
-        texts.append(text)
-        got = made(model, text)
-        assert got[:2] == made(plain, text)[:2]
-        assert model.prompt_tiers is not None
-        assert not model.prompt_tiers.counts
-        hits += model.prompt_tiers.tell()["disk"].get("hits", 0)
-    assert hits
-
-
-def test_no_step_waits_for_the_disk(
-    paths: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    free = threading.Event()
-    put = DiskStore.put
-
-    def slow(*args: Any) -> None:
-        assert free.wait(60)
-        put(*args)
-
-    monkeypatch.setattr(DiskStore, "put", slow)
-    model = load(paths["llama"], cache_disk=2**30, cache_dir=str(tmp_path))
-    text = model.generate(ids(300), **GREEDY)
-    text.wait()
-    tiers = model.prompt_tiers
-    assert tiers is not None
-    assert not tiers.flush(0.05)
-    free.set()
-    assert tiers.flush(30)
-    assert tiers.tell()["disk"]["written"] == 2
 
 
 @pytest.mark.parametrize(("kind", "reused"), [("llama", 256), ("jamba", 250), ("gemma3", 0)])

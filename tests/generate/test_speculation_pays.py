@@ -15,9 +15,7 @@ import pytest
 
 from aleator.generate.speculative import (
     LONGEST_PAUSE,
-    LONGEST_RETRY,
     MOST_FIRST,
-    RETRY,
     SHARE,
     SHOWN,
     Costs,
@@ -27,31 +25,6 @@ from aleator.generate.speculative import (
 )
 from tests.generate.test_speculation import Oracle
 from tests.generate.test_speculation import steady as steady
-
-
-def test_guesses_grow_where_they_are_right_and_end_where_they_do_not_pay() -> None:
-    class Counted:
-        def draft(self, tokens: Sequence[int], n: int) -> list[int]:
-            return [1] * n
-
-    costs, made = Costs(), Speculation(Counted(), 16, 100)
-    assert made.n_guesses(99, 1, costs) == 0  # nothing to compare with
-    costs.observe(1, 0, 1.0)
-    first = made.n_guesses(99, 1, costs)
-    for _ in range(10):
-        n = len(made.guesses([1], made.n_guesses(99, 1, costs)))
-        made.learn(n, n)
-    assert made.n_guesses(99, 1, costs) > first > 0
-    assert made.n_guesses(2, 1, costs) <= 2
-    for _ in range(12):
-        n = made.n_guesses(99, 1, costs)
-        if n:
-            made.learn(n, 0)
-    tries = [made.n_guesses(99, 1, costs) for _ in range(2 * RETRY)]
-    assert sum(n > 0 for n in tries) <= 1
-    for _ in range(20):
-        made.learn(2, 0)
-    assert made._retry == LONGEST_RETRY
 
 
 def test_rows_cost_what_was_measured() -> None:
@@ -271,16 +244,6 @@ def accounts() -> dict[str, str]:
         digest = hashlib.blake2b("\n".join(told).encode(), digest_size=8).hexdigest()
         made[f"{likely} {row} {drafter} {n_sequences}"] = f"{digest} {asked}"
     return made
-
-
-def test_one_token_is_tried_after_some_steps_without_guesses() -> None:
-    """A row costs too much of a token's time for guesses that are as often wrong as right."""
-    costs: Any = SimpleNamespace(
-        is_measured=lambda n: True, row=lambda n: 0.6, steps=lambda n, seconds: 0.0
-    )
-    asks = Speculation(Oracle([]), 4, 30)
-    wanted = [asks.n_guesses(9, 1, costs) for _ in range(3 * RETRY)]
-    assert [i for i, n in enumerate(wanted, 1) if n] == [RETRY * i for i in (1, 2, 3)]
 
 
 if __name__ == "__main__":

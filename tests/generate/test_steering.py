@@ -219,17 +219,6 @@ def test_guidance_is_what_two_contexts_give(model: LanguageModel) -> None:
     assert guided.tokens != plain.tokens
 
 
-def test_guidance_in_company(model: LanguageModel) -> None:
-    asked: Any = {"guidance_scale": 1.5, "negative_prompt": "JULIET:", **OPTIONS}
-    alone = model.generate("ROMEO:", **asked)
-    batch = model.generate_batch(["ROMEO:", "NURSE:"], **asked)
-    assert batch[0].tokens == alone.tokens
-    same = model.generate("ROMEO:", guidance_scale=1.0, **OPTIONS)
-    assert same.tokens == model.generate("ROMEO:", **OPTIONS).tokens
-    word = alone.text.split()[1]
-    assert word not in model.generate("ROMEO:", banned_strings=word, **asked).text
-
-
 @pytest.mark.parametrize("drawn", [1, 12])
 def test_guidance_goes_on_with_a_session(model: LanguageModel, tmp_path: Path, drawn: int) -> None:
     asked: Any = {"guidance_scale": 1.7, "negative_prompt": "JULIET: O", "seed": 4}

@@ -11,9 +11,7 @@ import pytest
 import site_page
 
 import aleator
-from aleator.generate.cache_script import EXAMPLE
 from aleator.models.hub.bundled import bundled_model
-from aleator.server.playground.cells import frames
 from tests.javascript import firefox
 from tests.javascript.site_window import CUT, RANGED, SLOW, TEXT, Handler, Served, Window, link
 from tests.playground import browser as chromium
@@ -228,63 +226,10 @@ def test_a_link_holds_bans_and_loops(
         assert json.loads(window.script(value)) == given
 
 
-def test_phases_are_those_of_python(
-    window: Window, served: Served, model: aleator.LanguageModel
-) -> None:
-    phases = {"x": {"begin": "e", "end": "t", "top_k": 2}, "answer": {"temperature": 1.5}}
-    made = model.generate(TEXT["prompt"], preset="llama.cpp", seed=7, max_tokens=16, phases=phases)
-    chain = {"preset": "llama.cpp", "phases": phases}
-    texts = [{**TEXT, "parent": None, "phases": phases}]
-    window.writes(served.address + link(chain=chain, texts=texts))
-    shown = [model.vocab.token_bytes(token).decode() for token in made.tokens]
-    assert window.tokens() == [each.replace("\n", "↵") for each in shown]
-    window.press("Chain")
-    value = "return document.querySelector('input[aria-label=phases]').value"
-    assert json.loads(window.script(value)) == phases
-
-
 def test_what_cannot_be_had_here_says_so(window: Window, served: Served) -> None:
     window.open(served.address + link(chain={"draw": "watermark"}, texts=[]))
     window.press("Write")
     window.shows("is available in Python's package: it needs a key", ".problem")
-
-
-def test_beams_are_those_of_python(
-    window: Window, served: Served, model: aleator.LanguageModel
-) -> None:
-    window.open(served.address)
-    window.press("Beams")
-    window.press("Search")
-    [found] = model.beams("ROMEO:\n", max_tokens=12)
-    window.shows(f"1 text; ended by: {found.stop_reason}", ".beams [role=status]")
-    assert window.shows("score", ".found button") == f"1. score {found.score:.4f}"
-    text = window.script("return document.querySelector('.found .text').textContent")
-    assert text.replace("↵", "\n").strip() == found.text.strip()
-    ways = window.script("return document.querySelectorAll('.stages td.way').length")
-    assert ways == len(found.tokens)
-
-
-def test_cells_are_those_of_python(
-    window: Window, served: Served, model: aleator.LanguageModel
-) -> None:
-    window.open(served.address)
-    window.press("Cache")
-    frame = frames(model, EXAMPLE.split(";"))["frames"][-1]
-    assert frame["summary"] in window.shows("9. defrag", ".cache h2")
-    shown = window.script(
-        "return [...document.querySelectorAll('.cells .cell')].map((e) => e.textContent)"
-    )
-    assert shown == [str(at) if at >= 0 else "" for at in frame["positions"]]
-    window.shows("The cells of the engine of this page, now")
-    window.press("Write")
-    window.shows("Write a text")
-    window.press("Write")
-    window.shows("ended by")
-    window.press("Cache")
-    window.until(
-        lambda: window.script("return document.querySelector('.strip span:not(.free)') !== null"),
-        "the text's cells",
-    )
 
 
 def test_a_live_picture_follows_its_slider(window: Window, served: Served) -> None:

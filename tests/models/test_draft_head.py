@@ -309,22 +309,17 @@ def _in_16_bits(name: str, value: float) -> Any:
 
 @pytest.mark.parametrize(("change", "message"), [
     (_at("d2t", 3, 5000), "d2t gives its token 3 a number outside the model's 2048 tokens"),
-    (_at("d2t", 3, -4), "d2t gives its token 3"),
-    (_at("d2t", 3, 2**63 - 1), "d2t gives its token 3"),
     (_at("d2t", 3, -(2**63)), "d2t gives its token 3"),
     (lambda t: _at("d2t", 1, t["d2t"][0] - 1)(t), "two of its tokens the same number"),
     (_at("t2d", 0, 1), "d2t and t2d name different tokens"),
     (lambda t: t.update(t2d=t["t2d"][:-1]), "d2t and t2d name different tokens"),
     (lambda t: t.pop("d2t"), "'d2t' is missing"),
     (lambda t: t.pop("fc.weight"), "'fc.weight' is missing"),
-    (lambda t: t.pop("midlayer.hidden_norm.weight"), "is missing"),
     (lambda t: t.update(more=t["norm.weight"]), "'more' is not part of an EAGLE-3 head"),
     (lambda t: t.update({"norm.weight": np.ones(E, np.int64)}), "is of I64"),
-    (lambda t: t.update({"norm.weight": np.ones(E, np.int32)}), "is of I32"),
     (lambda t: t.update({"fc.weight": np.ones((E, 768), bool)}), "is of BOOL"),
     (_at("norm.weight", 0, np.nan), "NaN or an infinity"),  # type: ignore[arg-type]
     (_in_16_bits("fc.weight", np.nan), "NaN or an infinity"),
-    (_in_16_bits("midlayer.mlp.down_proj.weight", -np.inf), "NaN or an infinity"),
 ])  # fmt: skip
 def test_damaged_heads_are_refused(change: Any, message: str, tmp_path: Path) -> None:
     tensors = eagle3_tensors()

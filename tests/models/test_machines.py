@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import decoder_bits
 from machines import GOLDEN, differences
 
 from aleator.models.files.tensor_types import TENSOR_TYPES
@@ -23,15 +22,3 @@ def test_differences() -> None:
     assert differences(["a 1 equal 2"], golden) == ["b"]
     assert differences([*golden, "c 1 equal 1"], golden) == ["c"]
     assert differences(["a 1 DIFFERS 2", golden[1]], golden) == ["a"]
-
-
-def test_a_model_that_was_never_recorded_is_a_difference() -> None:
-    known = {"file": "1", "logits": "2"}
-    assert decoder_bits.differences({"a": known}, {"a": known}) == []
-    assert decoder_bits.differences({"a": known, "b": known}, {"a": known}) == [
-        "b: was not recorded"
-    ]
-    assert decoder_bits.differences({}, {"a": known}) == ["a: is missing"]
-    assert decoder_bits.differences({"a": known | {"logits": ""}}, {"a": known}) == [
-        "a: a batch has other bits than its tokens one by one"
-    ]

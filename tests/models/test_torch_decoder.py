@@ -52,25 +52,6 @@ def test_native_and_torch_layers_agree(tmp_path: Any, name: str, kind: str) -> N
     assert np.allclose(native.cache.keys.layers[-1], layers.cache.keys.layers[-1], atol=1e-4)
 
 
-@pytest.mark.parametrize("type_k", ["f32", "f16"])
-def test_raw_keys_in_native_code_agree_with_torch(tmp_path: Any, type_k: str) -> None:
-    spec = replace(SPECS["llama-yarn"], type="F32")
-    weights = open_weights(write_model(tmp_path / "m.gguf", spec))
-    options: dict[str, Any] = {"n_ctx": 96, "type_k": type_k, "type_v": "f32", "k_storage": "raw"}
-    native, layers = (
-        Context(build_decoder(weights, form=form), **options) for form in ("native", "torch")
-    )
-    tokens = np.random.default_rng(1).integers(0, 64, 40).tolist()
-    for batch in (Batch.one(tokens, 0, logits=True), Batch.one([5], 40)):
-        got, expected = native.decode(batch), layers.decode(batch)
-        assert np.abs(got - expected).max() < 1e-3 * (expected.max() - expected.min())
-    for ctx in (native, layers):
-        ctx.cache.seq_rm(0, 3, 12)
-        ctx.cache.seq_add(0, 12, -1, -9)
-    got, expected = (ctx.decode(Batch.one([7, 8], 32)) for ctx in (native, layers))
-    assert np.abs(got - expected).max() < 1e-3 * (expected.max() - expected.min())
-
-
 @pytest.mark.parametrize("name", ["smollm3", "llama4"])
 def test_keys_that_are_not_rotated_stay_in_shifts(tmp_path: Any, name: str) -> None:
     write_model(tmp_path / "m.gguf", DENSE[name])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from aleator import samplers as S
-from tests.samplers.steps import INF, NAN, applied, draws, f32, logs
+from tests.samplers.steps import applied, draws, logs
 
 ROW = logs([0.5, 0.3, 0.15, 0.05])
 
@@ -53,17 +53,3 @@ def test_only_the_token_that_was_drawn_counts() -> None:
     assert average(chain) == pytest.approx((0.3 * 2 * 0.5 + p) / 2, rel=1e-6)
     chain.rollback(1)
     assert average(chain) == pytest.approx(0.3)
-
-
-def test_masked_tokens_are_not_drawn() -> None:
-    row = f32(-INF, 1, NAN, 0)
-    assert set(draws(row, S.AdaptiveP(adaptive_target=0.5), n=50)) == {1, 3}
-    assert applied(f32(-INF, 7), S.AdaptiveP(adaptive_target=0.0)).selected == 1
-
-
-def test_extreme_parameters() -> None:
-    for target, decay in ((0.0, 0.0), (1.0, 0.99), (1.0, 0.0), (0.0, 0.99)):
-        sampler = S.AdaptiveP(adaptive_target=target, adaptive_decay=decay)
-        assert set(draws(ROW, sampler, n=100)) <= {0, 1, 2, 3}
-    assert applied(ROW, S.AdaptiveP(adaptive_target=1.0)).logits.argmax() == 0
-    assert applied(ROW, S.AdaptiveP(adaptive_target=0.0)).logits.argmax() == 3

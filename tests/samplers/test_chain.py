@@ -37,30 +37,6 @@ def test_reset_repeats_and_keeps_a_random_seed() -> None:
     assert run(S.SamplerChain([S.Temperature(temperature=2.0), S.Dist(chain.seed)]), 30) == first
 
 
-def test_clone_continues_alike_and_apart() -> None:
-    chain = default_chain()
-    run(chain, 10)
-    clone = chain.clone()
-    assert run(clone, 20) == run(chain, 20)
-    clone.sample(ROW)
-    assert clone.position == chain.position + 1
-
-
-@pytest.mark.parametrize("window", [0, 1, 5, 64, -1])
-def test_rollback_is_exact_at_any_depth(window: int) -> None:
-    chain = default_chain(penalty_last_n=window)
-    for token in (3, 3, 9):
-        chain.accept(token)
-    tokens = run(chain, 30)
-    for depth in (0, 1, 7, 29):
-        chain.rollback(depth)
-        assert chain.history == [3, 3, 9, *tokens[: 30 - depth]]
-        assert run(chain, depth) == tokens[30 - depth :]
-    chain.rollback(33)
-    assert chain.position == 0
-    assert chain.history == []
-
-
 @pytest.mark.parametrize("numerics", ["portable", "llama.cpp"])
 def test_rollback_without_replay_forgets_tokens_and_goes_on_drawing(numerics: str) -> None:
     select = S.MirostatV2(mirostat_tau=4.0, seed=6)
@@ -110,14 +86,6 @@ def test_completions_draw_independently() -> None:
     params = S.SamplingParams(seed=1)
     runs = {tuple(run(params.chain(completion=i), 8)) for i in range(10)}
     assert len(runs) == 10
-
-
-def test_apply_accepts_nothing() -> None:
-    chain = default_chain()
-    first, second = S.Candidates(ROW), S.Candidates(ROW)
-    chain.apply(first)
-    chain.apply(second)
-    assert first.selected == second.selected == chain.sample(ROW)
 
 
 def test_input_types_agree_and_are_not_changed() -> None:

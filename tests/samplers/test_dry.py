@@ -176,29 +176,6 @@ def test_a_pending_temperature_is_applied_first() -> None:
     assert left.logits.tolist() == [0, 0, 5]
 
 
-def test_neutral() -> None:
-    assert S.DRY().neutral
-    assert S.DRY(1.0, 2.0, 2, 0, []).neutral
-    assert not S.DRY(1.0, 2.0, 2, -1, []).neutral
-
-
-def test_going_back_is_exact() -> None:
-    chain = S.SamplerChain([S.DRY(1.0, 2.0, 1, 4, [(3,)])])
-    rng = np.random.default_rng(0)
-    seen = []
-    for token in rng.integers(0, 4, 40).tolist():
-        candidates = S.Candidates(np.zeros(4, np.float32))
-        chain.apply(candidates)
-        seen.append(candidates.logits.tolist())
-        chain.accept(token)
-    assert len({tuple(z) for z in seen}) > 5
-    for expected in reversed(seen):
-        chain.rollback(1)
-        candidates = S.Candidates(np.zeros(4, np.float32))
-        chain.apply(candidates)
-        assert candidates.logits.tolist() == expected
-
-
 def test_a_whole_history_is_searched_as_a_window_is() -> None:
     """What is remembered between steps gives what looking through a window gives, there and back."""
     rng = random.Random(5)

@@ -29,12 +29,6 @@ def test_min_keep_and_masks() -> None:
     assert kept(f32(-INF, 1, NAN, 0), S.EtaCutoff(eta_cutoff=0.9, min_keep=9)) == [1, 3]
 
 
-def test_zero_is_off() -> None:
-    assert S.EtaCutoff().neutral
-    assert S.EtaCutoff(eta_cutoff=1e-60).neutral
-    assert len(kept(f32(0, -30, -90), S.EtaCutoff())) == 3
-
-
 def test_transformers_agrees() -> None:
     check_warper(
         "EtaLogitsWarper", lambda bound, least: S.EtaCutoff(eta_cutoff=bound, min_keep=least)

@@ -15,15 +15,13 @@ from aleator.core.errors import LogitsError, ParameterError
 from aleator.core.parameter import NUMERICS
 from aleator.samplers import explain
 from aleator.samplers.explain import TRACED, Explanation
-from aleator.samplers.explain_text import columns, sparkline, step_line, summary, to_ascii
+from aleator.samplers.explain_text import columns, sparkline, step_line, summary
 from tests.drawn import differences
 from tests.samplers.steps import Texts
 
 HALVES = np.log2(np.array([0.125, 0.5, 0.125, 0.25])).astype(np.float32) * np.float32(math.log(2))
 ROWS = np.random.default_rng(1).normal(size=(12, 400)).astype(np.float32) * 2
 PNG = b"\x89PNG\r\n\x1a\n"
-
-
 AWKWARD = (b"\n", b"\xc3", "漢字".encode(), "🦙".encode(), b"$x_1$", b"a" * 60, b"")
 WORDS = Texts(
     [*AWKWARD, *(f" w{token}".encode() for token in range(len(AWKWARD), 400))], frozenset({399})
@@ -181,14 +179,6 @@ def test_a_pending_temperature_is_told_where_it_changes() -> None:
     assert states == [{"pending temperature": 0.5}, {}, {"pending temperature": 1.5}, {}]
 
 
-def test_a_pending_temperature_of_two_is_told_and_one_of_one_is_not() -> None:
-    chain = S.SamplerChain(
-        [S.Temperature(temperature=2.0), S.Temperature(temperature=0.5), S.Dist(seed=1)]
-    )
-    states = [s.state for s in chain.explain(ROWS[0]).stages]
-    assert states == [{"pending temperature": 2.0}, {}, {}]
-
-
 def test_times_are_in_microseconds(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = itertools.count(0, 70_000_000)
     monkeypatch.setattr("aleator.samplers.explain.perf_counter_ns", lambda: next(ticks))
@@ -291,25 +281,6 @@ def test_table() -> None:
     assert str(e) == f"{e.table()}\n\n{e.bars()}"
 
 
-def test_bars() -> None:
-    e = explained(top_k=3)
-    bars = e.bars(width=70)
-    lines = bars.splitlines()
-    assert len(lines) == 10
-    assert max(map(columns, lines)) <= 70
-    assert sum(line.startswith(">") for line in lines) == 1
-    cut = [line for line in lines if line.endswith("  top_k")]
-    assert len(cut) == 7
-    assert all("cut" in line and "░" in line and "█" not in line for line in cut)
-    gained = next(line for line in lines if "▓" in line)
-    trace = next(t for t in e.shown() if t.token.label in gained)
-    assert gained.count("▓") / gained.count("█") == pytest.approx(
-        trace.after / trace.before - 1, rel=0.2
-    )
-    assert len(e.bars(top=4).splitlines()) == 4
-    assert to_ascii(bars).isascii()
-
-
 def test_tokens_beyond_the_vocabulary_have_numbers() -> None:
     e = S.SamplerChain([S.Dist(seed=1)]).explain(np.zeros(4, np.float32), Texts([b"a", b"b"]))
     assert [trace.token.label for trace in sorted(e.traces, key=lambda each: each.token.id)] == [
@@ -353,19 +324,6 @@ def steps(**changes: Any) -> list[Explanation]:
         made.append(chain.explain(row, WORDS))
         chain.sample(row)
     return made
-
-
-def test_steps_in_short() -> None:
-    made = steps(mirostat=2)
-    line = step_line(made[3])
-    assert line.split()[0] == "3"
-    assert all(part in line for part in ("mirostat_v2 -", "mu ", " left"))
-    text = summary(made)
-    assert all(part in text for part in ("entropy of the logits, bits", "mass cut by mirostat_v2"))
-    mus = next(line for line in text.splitlines() if line.startswith("mu of"))
-    assert mus.split()[3] == "10"
-    assert "pending temperature" not in text  # it never changes
-    assert "pending temperature" in summary(steps(dynatemp_range=0.5))
 
 
 def test_sparkline() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,6 @@ from aleator import samplers as S
 from aleator.core.errors import ParameterError
 from tests.samplers.test_llama_departures import (
     ROW,
-    SELECTING,
     applied,
     chain,
     full_chain,
@@ -33,28 +30,6 @@ def test_a_completion_adds_to_the_seed() -> None:
             chain(hot, S.Dist(100 + i)), 9
         )
         assert run(chain(hot, S.Dist(100), completion=i), 9) == run(chain(hot, S.Dist(100 + i)), 9)
-
-
-@pytest.mark.parametrize(
-    "build", [full_chain, *[lambda samplers=samplers: chain(*samplers) for samplers in SELECTING]]
-)
-def test_rollback_is_exact_at_any_depth(build: Any) -> None:
-    c = build()
-    for token in (3, 3, 9):
-        c.accept(token)
-    tokens = run(c, 100)
-    for depth in (0, 1, 7, 63, 64, 65, 100):
-        c.rollback(depth)
-        assert c.history == [3, 3, 9, *tokens[: 100 - depth]]
-        assert c.position == 100 - depth
-        applied(c, ROW)  # draws, and is undone with the rest
-        c.accept(5)
-        c.rollback(1)
-        assert run(c, depth) == tokens[100 - depth :]
-    c.rollback(103)
-    assert (c.position, c.history) == (0, [])
-    with pytest.raises(ParameterError, match="0 were accepted"):
-        c.rollback(1)
 
 
 def test_rollback_far_back_finds_the_generators_place() -> None:

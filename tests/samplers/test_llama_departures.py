@@ -210,17 +210,6 @@ def test_tail_free_never_removes_everything() -> None:
     assert c.sorted
 
 
-@pytest.mark.parametrize("samplers", SELECTING)
-def test_a_clone_continues_as_its_original(samplers: Any) -> None:
-    c = chain(*samplers)
-    run(c, 5)
-    pending = applied(c, ROW).selected
-    clone = c.clone()
-    for x in (c, clone):
-        x.accept(pending or 0, generated=True)
-    assert run(clone, 20) == run(c, 20)
-
-
 def test_a_window_of_minus_one_is_the_whole_history() -> None:
     whole = chain(
         S.Penalties(penalty_last_n=-1, repetition_penalty=1.5, presence_penalty=1.0), S.Dist(1)

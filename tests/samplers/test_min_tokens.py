@@ -66,15 +66,3 @@ def test_what_cannot_be_is_refused() -> None:
             S.MinTokens(min_tokens=1, end_tokens=ends)
     assert S.MinTokens(min_tokens=1, end_tokens=np.array([3, 1, 3])).end_tokens == (1, 3)  # type: ignore[arg-type]
     assert np.isfinite(ROW).all()
-
-
-def test_a_state_goes_on() -> None:
-    def made() -> S.SamplerChain:
-        return S.SamplerChain([S.MinTokens(min_tokens=4, end_tokens=(0, 3)), S.Greedy()])
-
-    chain, other = made(), made()
-    assert [chain.sample(ROW) for _ in range(3)] == [1, 1, 1]
-    chain.restart()
-    assert chain.sample(ROW) == 1
-    other.state_read(chain.state_write())
-    assert [other.sample(ROW) for _ in range(4)] == [1, 1, 1, 0]

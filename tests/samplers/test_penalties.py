@@ -3,10 +3,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pytest
 
 from aleator import samplers as S
-from aleator.core.errors import ParameterError
 from tests.samplers.steps import INF, NAN, applied, f32, logits_after
 
 ROW = f32(2, -2, 1, 0, 0)
@@ -73,23 +71,3 @@ def test_a_pending_temperature_is_applied_first() -> None:
         f32(1, 2), S.Temperature(temperature=0.5), S.Penalties(presence_penalty=1), history=[0]
     )
     assert left.logits.tolist() == [1, 4]
-
-
-def test_neutral_and_out_of_range() -> None:
-    assert S.Penalties().neutral
-    assert S.Penalties(penalty_last_n=0, repetition_penalty=2.0).neutral
-    assert S.Penalties(repetition_penalty=1 + 1e-9).neutral  # 1 in float32
-    for bad in ({"penalty_last_n": -2}, {"repetition_penalty": 0.0}, {"penalty_scope": "some"}):
-        with pytest.raises(ParameterError, match=next(iter(bad))):
-            S.Penalties(**bad)
-
-
-def test_going_back_restores_the_counts() -> None:
-    chain = S.SamplerChain([S.Penalties(penalty_last_n=3, frequency_penalty=1.0)])
-    for token in (0, 1, 1, 2, 0):
-        chain.accept(token)
-    for n, expected in ((0, [-1, -1, -1]), (1, [0, -2, -1]), (1, [-1, -2, 0]), (2, [-1, 0, 0])):
-        chain.rollback(n)
-        candidates = S.Candidates(np.zeros(3, np.float32))
-        chain.apply(candidates)
-        assert candidates.logits.tolist() == expected

@@ -299,20 +299,3 @@ def test_bfloat16_equals_its_float32(samplers: list[S.Sampler], seed: int, row: 
     chain = S.SamplerChain(samplers, seed=seed)
     widened = low.float().numpy()
     assert attempt(lambda: applied(chain, low)) == attempt(lambda: applied(chain, widened))
-
-
-@examples(150)
-@given(st.sampled_from([c for c in S.SAMPLERS if c.parameters()]), st.data())
-def test_out_of_range_values_are_refused_before_anything_is_made(
-    cls: type[S.Sampler], data: st.DataObject
-) -> None:
-    numbers = [p for p in cls.parameters() if p.type in (int, float)]
-    assume(numbers)
-    p = data.draw(st.sampled_from(numbers))
-    wrong: list[Any] = [math.nan, math.inf, -math.inf, "1", None, [], True]
-    if p.low is not None:
-        wrong.append(math.nextafter(p.low, -math.inf) if p.type is float else p.low - 1)
-    if p.high is not None:
-        wrong.append(math.nextafter(p.high, math.inf) if p.type is float else p.high + 1)
-    with pytest.raises(AleatorError, match=p.name):
-        cls(**{p.name: data.draw(st.sampled_from(wrong))})

@@ -18,11 +18,6 @@ def test_the_cut_is_where_the_curvature_has_been() -> None:
     assert [len(kept_by_llama(row, S.TailFree(tfs_z=z))) for z in (0.2, 0.5, 0.8)] == [1, 1, 2]
 
 
-def test_one_turns_it_off() -> None:
-    assert S.TailFree(tfs_z=1.0).neutral
-    assert kept(P, S.TailFree(tfs_z=1.0)) == [0, 1, 2, 3]
-
-
 def test_fewer_than_three_stay() -> None:
     assert kept(f32(1, -INF, 0, NAN), S.TailFree(tfs_z=0.0)) == [0, 2]
     assert kept(f32(1), S.TailFree(tfs_z=0.0)) == [0]

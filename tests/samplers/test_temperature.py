@@ -43,11 +43,6 @@ def test_products_below_the_bound_are_argmax_too() -> None:
     assert kept(f32(1, 2), *tenth, S.Temperature(temperature=0.1)) == [1]
 
 
-def test_one_is_neutral() -> None:
-    assert S.Temperature(temperature=1.0).neutral
-    assert not S.Temperature(temperature=1.0, dynatemp_range=0.1).neutral
-
-
 def test_a_product_that_is_not_finite_is_refused() -> None:
     hot = S.Temperature(temperature=1e300)
     chain = S.SamplerChain([hot, hot, S.Dist(1)])

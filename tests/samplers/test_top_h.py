@@ -51,12 +51,6 @@ def test_a_temperature_before_it_counts() -> None:
     assert kept(row, S.Temperature(temperature=9.0), S.TopH(top_h=0.81)) == [0, 1, 2]
 
 
-def test_one_keeps_all() -> None:
-    assert S.TopH().neutral
-    assert S.TopH(top_h=1 - 1e-9).neutral  # as float32
-    assert len(top_h(f32(0, -30, -90), 1.0)) == 3
-
-
 def bits(p: np.ndarray) -> float:
     q = p[p > 0] / p.sum()
     return float(-(q * np.log2(q)).sum())

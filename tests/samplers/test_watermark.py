@@ -4,7 +4,6 @@ import json
 import math
 import pickle
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -197,16 +196,6 @@ def test_it_is_found_in_an_edited_text() -> None:
     moved = [*range(40), *edited[100:250], *range(40)]
     whole, less, least = (detect_watermark(each, KEY).log10_p for each in (tokens, edited, moved))
     assert whole < less < least < -6
-
-
-def test_a_long_text_takes_less_than_a_second() -> None:
-    tokens = np.random.default_rng(0).integers(0, 128_256, 100_000)
-    seconds = []
-    for _ in range(3):
-        began = perf_counter()
-        detect_watermark(tokens, KEY)
-        seconds.append(perf_counter() - began)
-    assert min(seconds) < 1
 
 
 @pytest.mark.parametrize("tokens", [[], [1], [1, 2, 3, 4]])

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -149,23 +148,6 @@ def test_a_client_that_resets_frees_its_slots(live: Live) -> None:
     connection.setsockopt(1, 13, b"\1\0\0\0\0\0\0\0")  # SO_LINGER: a reset
     connection.close()
     assert until(lambda: running(live) == 0) < 1
-
-
-def test_a_full_queue_is_told_when_to_ask_again(live: Live) -> None:
-    with live.send(request_of({**LONG, "stream": True})):
-        until(lambda: running(live) == 4)
-        status, headers, body = live.post("/v1/completions", {"prompt": "x", "max_tokens": 1})
-        assert status == 429
-        assert int(headers["retry-after"]) > 0
-        assert b"queue_full" in body
-    until(lambda: running(live) == 0)
-
-
-def test_half_a_head_is_not_waited_for(live: Live) -> None:
-    with live.send(b"POST /v1/completions HTTP/1.1\r\nhost: ") as connection:
-        began = time.monotonic()
-        assert rest(connection) == b""
-        assert time.monotonic() - began < 10
 
 
 def test_half_a_body_is_not_waited_for(live: Live) -> None:

@@ -154,28 +154,18 @@ def test_a_body_is_an_object() -> None:
     ("path", "body", "param"),
     [
         (COMPLETIONS, {"prompt": "a", "temp": -1e40}, "temp"),
-        (COMPLETIONS, {"prompt": "a", "temperature": -1}, "temperature"),
         (COMPLETIONS, {"prompt": "a", "top_p": 1.5}, "top_p"),
-        (CHAT, {"messages": HI, "temp": -0.5}, "temp"),
         ("/v1/responses", {"input": "a", "temperature": -1}, "temperature"),
-        (COMPLETIONS, {"prompt": "a", "max_tokens": -2}, "max_tokens"),
         (COMPLETIONS, {"prompt": "a", "n_predict": 1.5}, "n_predict"),
         (COMPLETIONS, {"prompt": "a", "samplers": ["top_q"]}, "samplers"),
-        (COMPLETIONS, {"prompt": "a", "samplers": 5}, "samplers"),
         (COMPLETIONS, {"prompt": "a", "sampler_seq": 5}, "sampler_seq"),
         (COMPLETIONS, {"prompt": "a", "seed": 2**64}, "seed"),
         (COMPLETIONS, {"prompt": "a", "numerics": "llama.cpp", "seed": 99999999999}, "seed"),
         (COMPLETIONS, {"prompt": "a", "guided_regex": "("}, "guided_regex"),
-        (COMPLETIONS, {"prompt": "a", "stop": [""]}, "stop"),
-        (COMPLETIONS, {"prompt": "a", "stop": 5}, "stop"),
-        (COMPLETIONS, {"prompt": "a", "logprobs": 10**6}, "logprobs"),
         (COMPLETIONS, {"prompt": "a", "logit_bias": {"12": "x"}}, "logit_bias"),
         (COMPLETIONS, {"prompt": "a", "messages": HI}, "messages"),
-        (COMPLETIONS, {"prompt": ["a", 5]}, "prompt"),
         (COMPLETIONS, {"prompt": [1, 5000]}, "prompt"),
-        (COMPLETIONS, {"prompt": [[]]}, "prompt"),
         (COMPLETIONS, {"prompt": []}, "prompt"),
-        (COMPLETIONS, {"prompt": [True]}, "prompt"),
         (COMPLETIONS, {"prompt": "a", "best_of": 2, "n": 3}, "best_of"),
         (COMPLETIONS, {"prompt": "a", "best_of": 2, "stream": True}, "best_of"),
         (COMPLETIONS, {"prompt": "a", "suffix": "b"}, "suffix"),
@@ -184,9 +174,7 @@ def test_a_body_is_an_object() -> None:
         (CHAT, {"messages": HI, "echo": True}, "echo"),
         (CHAT, {"messages": []}, "messages"),
         (CHAT, {"messages": HI, "top_logprobs": 2}, "top_logprobs"),
-        (CHAT, {"messages": HI, "logprobs": 2}, "logprobs"),
         (CHAT, {"messages": HI, "response_format": {"type": "xml"}}, "response_format"),
-        (CHAT, {"messages": HI, "response_format": {"type": "json_schema"}}, "response_format"),
         (CHAT, {"messages": HI, "response_format": {"type": "json_object", "name": 1}}, "response_format"),
         (CHAT, {"messages": HI, "response_format": {"type": "json_schema", "json_schema":
                 {"schema": {"type": "array", "uniqueItems": True}}}}, "response_format"),
@@ -203,7 +191,6 @@ def test_a_body_is_an_object() -> None:
             {"type": "image_url", "image_url": {"url": "data:,"}}]}]}, "messages"),
         (CHAT, {"messages": [{"role": "user", "content": [
             {"type": "input_audio", "input_audio": {}}]}]}, "messages"),
-        (CHAT, {"messages": [{"role": "user", "content": [{"type": "file", "file": {}}]}]}, "messages"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_honoured_is_refused_by_name(
@@ -231,15 +218,6 @@ def test_a_request_that_leaves_no_token_is_wrong_itself(
     assert response.status_code == (200 if stream else 400)
     error = json.loads(told)["error"]
     assert (error["type"], error["code"]) == ("invalid_request_error", "no_token_left")
-
-
-def test_bodies_that_are_no_requests(client: Client) -> None:
-    for content in (b"", b"[]", b"5", b"{"):
-        response = client.request("POST", COMPLETIONS, content=content)
-        assert response.status_code == 400
-    assert client.get("/v1/nothing").status_code == 404
-    assert client.get(COMPLETIONS).status_code == 405
-    assert "error" in client.get(COMPLETIONS).json()
 
 
 def test_lenient_servers(make_client: MakeClient) -> None:

@@ -81,21 +81,6 @@ def test_lists_answer_while_a_model_is_loaded_and_what_is_kept_is_loaded_first(
         assert (tiny.result(), plain.result()) == (alone["tiny"], alone["plain"])
 
 
-def test_a_client_that_leaves_while_its_model_waits(folder: Path, alone: dict[str, str]) -> None:
-    models = [listed(folder / f"{name}.gguf") for name in NAMES[:2]]
-    long = {**BODY, "model": "plain", "max_tokens": 200, "stream": True, "ignore_eos": True}
-    with serving(models, models_max=1) as live:
-        with live.send(request_of(long)) as connection:
-            connection.recv(100)
-            with live.send(request_of({**BODY, "model": "small"})):
-                until(lambda: live.pool.entries[1].waiting == 1)
-            until(lambda: live.pool.entries[1].waiting == 0)
-            rest(connection)
-        assert live.states()["plain"] == {"value": "loaded"}
-        assert live.states()["small"] == {"value": "unloaded"}
-        assert live.text("plain") == alone["plain"]
-
-
 def test_a_model_whose_file_was_written_to_is_loaded_anew(
     folder: Path, alone: dict[str, str], tmp_path: Path
 ) -> None:

@@ -276,13 +276,6 @@ def test_streams_say_what_responses_say(client: Client, more: dict[str, Any]) ->
     assert [e for e in client.stream(PATH, **ROMEO) if "usage" in e] == []
 
 
-def test_streams_have_the_same_events_each_time(client: Client) -> None:
-    def events() -> list[Any]:
-        return [each["choices"] for each in client.stream(PATH, **ROMEO, logprobs=1)]
-
-    assert events() == events()
-
-
 def test_the_text_of_a_request_beside_others(client: Client, make_client: MakeClient) -> None:
     alone = [client.made(PATH, **{**ROMEO, "seed": seed, "logprobs": 1}) for seed in range(4)]
     others = [client.service.engine.submit("JULIET:", max_tokens=150, seed=s) for s in range(3)]

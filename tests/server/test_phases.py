@@ -108,45 +108,6 @@ def test_the_command_line(aleator: Command, model: LanguageModel) -> None:
     assert step["phase"] == "speech"
 
 
-def test_a_phase_by_the_name_of_a_preset(
-    aleator: Command, client: Client, model: LanguageModel
-) -> None:
-    phases = {"speech": {"begin": ":", "preset": "greedy"}, "answer": "akunu-creative"}
-    expected = model.generate("ROMEO", **{**ASKED, "phases": phases})
-    flags = (
-        "--phase",
-        "speech:begin=:",
-        "--phase",
-        "speech=greedy",
-        "--phase",
-        "answer=akunu-creative",
-    )
-    made = aleator("generate", *WORDS, *flags)
-    assert (made.code, made.out) == (0, expected.text)
-    body = {**ASKED, "phases": phases, "prompt": "ROMEO"}
-    assert client.made("/v1/completions", **body)["choices"][0]["text"] == expected.text
-    greedy = model.generate("ROMEO:", temperature=0, max_tokens=8).text
-    assert greedy in expected.text or ":" not in expected.text
-
-
-@pytest.mark.parametrize(
-    ("word", "says"),
-    [
-        ("thinking=greddy", "there is no preset 'greddy'; the names are llama.cpp"),
-        ("thinking", "write PHASE:NAME=VALUE"),
-        ("thinking:temprature=1", "did you mean temperature"),
-        ("answer:temperature=hot", "is not a number"),
-        ("answer:temperature=-1", "in 'answer': temperature=-1"),
-        ("{", "is not JSON"),
-        ("code:top_k=1", "how 'code' begins"),
-    ],
-)
-def test_wrong_words(aleator: Command, word: str, says: str) -> None:
-    made = aleator("generate", *WORDS, "--phase", word)
-    assert made.code == 2
-    assert says in made.err
-
-
 def test_a_record_is_verified_by_the_command_line(aleator: Command, tmp_path: Any) -> None:
     path = str(tmp_path / "record.json")
     assert aleator("generate", *WORDS, *FLAGS, "--replay", path).code == 0

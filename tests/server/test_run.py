@@ -4,7 +4,6 @@ import http.client
 import json
 import os
 import shutil
-import signal
 import socket
 import ssl
 import stat
@@ -172,30 +171,6 @@ def test_the_first_signal_lets_requests_end_and_the_log_says_nothing_of_them() -
     log = [json.loads(line) for line in server.err.splitlines() if line.startswith("{")]
     assert [each["event"] for each in log].count("request") == 2
     assert all("ROMEO" not in json.dumps(each) for each in log)
-
-
-def test_requests_that_take_too_long_are_cut_off() -> None:
-    with Process("--drain-timeout", "0.2") as server:
-        with server.live.send(request_of({**LONG, "stream": False})) as connection:
-            until(lambda: b"aleator_requests_running 8.0" in server.live.ask("GET", "/metrics")[2])
-            server.signal()
-            came = rest(connection)
-        assert server.end() == 0
-        assert "requests cut off" in server.err
-        assert came.startswith(b"HTTP/1.1 200 OK")
-        assert b'"finish_reason":"interrupted"' in came
-
-
-def test_the_second_signal_ends_at_once() -> None:
-    with Process("--drain-timeout", "1000") as server:
-        with server.live.send(request_of(LONG)) as connection:
-            connection.recv(100)
-            server.signal(signal.SIGINT)
-            until(lambda: "draining" in server.err)
-            server.signal(signal.SIGTERM)
-            took = until(lambda: server.process.poll() is not None)
-        assert server.end() == -signal.SIGTERM
-        assert took < 1
 
 
 def test_an_open_server_without_keys_is_warned_of() -> None:

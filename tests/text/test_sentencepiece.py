@@ -85,17 +85,13 @@ def test_other_fields_are_passed_over(tmp_path: Path) -> None:
         (model(piece("")), "piece 3 has no text"),
         (model(piece("a", float("nan"))), "piece 3 has a score that is not a number"),
         (model(piece("a", kind=7)), "piece 3 has the type 7"),
-        (model(piece("a", kind=0)), "piece 3 has the type 0"),
         (model(piece("<0x4G>", kind=BYTE)), "piece 3 is a byte"),
         (model(entry(1, entry(1, b"\xff"))), "piece 3 is not UTF-8"),
         (model(b"", {46: b"\xff"}), "the bos token is not UTF-8"),
         (entry(1, 5), "a number where a message belongs"),
         (model(b"", {}, {2: 7}), "is a number"),
-        (b"\x0b", "damaged"),
         (b"\x0a\x05abc", "damaged"),
-        (b"\x0d\0\0\0", "damaged"),
         (b"\xff" * 10, "damaged"),
-        (b"\x80", "damaged"),
     ],
 )
 def test_damaged_models(data: bytes, message: str, tmp_path: Path) -> None:

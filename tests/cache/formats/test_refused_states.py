@@ -45,26 +45,6 @@ def test_more_cells_than_there_are() -> None:  # study T15
     assert big.state_read(ctx.state_write()) == 196  # a larger cache takes it
 
 
-@pytest.mark.parametrize(
-    ("other", "field"),
-    [
-        ({"type_k": "f16"}, "type_k"),
-        ({"type_v": "f16"}, "type_v"),
-        ({"type_k": "q8_0"}, "type_k"),
-        ({"v_layout": "token"}, "v_trans"),
-        ({"n_seq_max": 1}, "n_seq_max"),
-    ],
-)
-def test_states_of_other_caches(other: dict[str, Any], field: str) -> None:
-    ctx = context(**other)
-    blob = golden(CASES[0], "whole")
-    error = unchanged(ctx, Incompatible, lambda: ctx.state_read(blob))
-    assert error.field == field
-    if field != "n_seq_max":
-        blob = golden(CASES[0], "sequence")
-        assert unchanged(ctx, Incompatible, lambda: ctx.cache.state_read(blob, 0)).field == field
-
-
 def test_states_of_other_models_and_kinds() -> None:
     ctx = context()
     whole, one = golden(CASES[0], "whole"), golden(CASES[0], "sequence")
