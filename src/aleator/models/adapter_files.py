@@ -275,9 +275,7 @@ def _check_config(fields: Fields) -> None:
     kind = fields.require("peft_type", str)
     if kind != "LORA":
         remedy = _TRAIN if "num_virtual_tokens" in fields or kind in _NOT_MERGED else _CONVERT
-        raise _not_applied(
-            fields.path, f"peft_type={kind!r:.40} is not applied, LORA is", remedy
-        )
+        raise _not_applied(fields.path, f"peft_type={kind!r:.40} is not applied, LORA is", remedy)
     for name in fields.values.keys() - _KNOWN:
         value, neutral = fields.values[name], _NEUTRAL.get(name, (False, [], {}))
         if value is not None and not any(type(value) is type(n) and value == n for n in neutral):
