@@ -43,13 +43,10 @@ class PrefixConfig:
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        for name, value, low, high in (
-            ("block", self.block, 1, 4096),
-            ("texts", self.texts, 1, 1024),
-            ("spacing", self.spacing, 1, 2**20),
-            ("bytes", self.bytes, 0, 2**40),
-        ):
-            integer_in(name, value, low, high)
+        integer_in("block", self.block, 1, 4096)
+        integer_in("texts", self.texts, 1, 1024)
+        integer_in("spacing", self.spacing, 1, 2**20)
+        integer_in("bytes", self.bytes, 0, 2**40)
 
 
 def kept_texts(prefix: PrefixConfig | None) -> int:

@@ -224,11 +224,11 @@ class SequenceVerbs(CellVerbs):
             raise CacheError(f"sequence {seq} is not empty: remove it with seq_rm first")
         if match.length == 0:
             return
-        if self.prefix is None or match.text is None or not self.prefix.holds(match):
+        text, n = match.text, match.length
+        held = self.prefix is not None and self.prefix.holds(match)
+        if text is None or not held or self.pool.usable_length(text.seq, n) != n:
             raise CacheError("what was matched is not kept any more: match again")
-        if self.pool.usable_length(match.text.seq, match.length) != match.length:
-            raise CacheError("what was matched is not kept any more: match again")
-        self.pool.reuse_prefix(match.text.seq, seq, match.length)
+        self.pool.reuse_prefix(text.seq, seq, n)
 
     @atomic
     def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:

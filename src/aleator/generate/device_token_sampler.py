@@ -143,7 +143,8 @@ class DeviceTokenSampler:
 
     def sample(self, tasks: Sequence[SampleTask], logits: Logits) -> list[SampledToken]:
         """See :class:`~aleator.generate.token_sampler.TokenSampler`."""
-        closing = {t.state for t in tasks if self._closes(t)}
+        completers = {t.state: t.state.completer for t in tasks if t.left is not None}
+        closing = {state for state, each in completers.items() if each is not None and each.closing}
         open_tasks = [task for task in tasks if task.state not in closing]
         tokens = self._sample(open_tasks, logits) if open_tasks else []
         report = self.chain.report
@@ -179,10 +180,6 @@ class DeviceTokenSampler:
         """Append a token that the host chose, if it chose one, to a row of the chain."""
         if token is not None:
             self.chain.accept(row, token, generated=True)
-
-    def _closes(self, task: SampleTask) -> bool:
-        completer = task.state.completer
-        return completer is not None and task.left is not None and completer.closing
 
     def _sample(self, tasks: Sequence[SampleTask], rows: Logits) -> list[int]:
         """Tokens by row of the chain; -1 in rows without a task."""

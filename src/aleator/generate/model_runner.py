@@ -293,7 +293,7 @@ class ModelRunner:
         if len(state.tokens) < state.n_ctx:
             return True
         if not state.request.options.context_shift:
-            self._flush(state)
+            self._release_held(state, True)
             if not state.completion.done:
                 state.completion.end("context")
             return False
@@ -339,29 +339,24 @@ class ModelRunner:
 
     def _sample_one(self, task: SampleTask, rows: Floats) -> None:
         (drawn,) = self.sampler.host.sample([task], rows)
-        made = self.pending.begin(task.state, drawn)
-        if made is not None:
-            self._take(task.state, made)
+        self._take(task.state, self.pending.begin(task.state, drawn))
 
     def choose(self, state: RequestState) -> None:
         """Go on choosing a request's token; see :class:`PendingTokens`."""
-        made = self.pending.go_on(state)
-        if made is not None:
-            self._take(state, made)
+        self._take(state, self.pending.go_on(state))
 
     def _choose_beams(self, state: RequestState, of_beams: range, logits: Logits) -> None:
         """Begin to choose how a search goes on."""
         if state.search is not None:
             work = state.search.choose(host_rows(logits[of_beams.start : of_beams.stop]))
             state.stats.sampled_tokens += len(of_beams)
-            made = self.pending.begin(
-                state, SampledToken(None, partial(top_logprobs, []), pending=work)
-            )
-            if made is not None:
-                self._take(state, made)
+            chosen = SampledToken(None, partial(top_logprobs, []), pending=work)
+            self._take(state, self.pending.begin(state, chosen))
 
-    def _take(self, state: RequestState, drawn: SampledToken) -> None:
-        """Take a request's token in, or raise why there is none."""
+    def _take(self, state: RequestState, drawn: SampledToken | None) -> None:
+        """Take a request's token in, or raise why there is none; None: it is still being chosen."""
+        if drawn is None:
+            return
         if drawn.error is not None:
             raise drawn.error
         if state.search is not None:
@@ -396,9 +391,7 @@ class ModelRunner:
             token = state.chain.sample(banned.masked(row))
             over = state.ends_with(token)
         state.drawn = token
-        for held in banned.ready(over):
-            if not state.completion.done:
-                state.completion.feed(held.token, held.logprobs)
+        self._release_held(state, over)
         self._end_grammar(state)
 
     def feed(self, state: RequestState, token: int, logprobs: LogprobsOf) -> None:
@@ -414,13 +407,13 @@ class ModelRunner:
         """End a completion if its constrained text is complete and nothing can follow."""
         chain = state.chain
         if not state.completion.done and chain.grammar is not None and chain.finished:
-            self._flush(state)
+            self._release_held(state, True)
             state.completion.end("grammar")
 
     @staticmethod
-    def _flush(state: RequestState) -> None:
-        """Release the tokens that are held back of a text that ends."""
-        for held in [] if state.banned is None else state.banned.ready(True):
+    def _release_held(state: RequestState, over: bool) -> None:
+        """Release the tokens in which nothing banned can begin; of a text that is ``over`` all."""
+        for held in [] if state.banned is None else state.banned.ready(over):
             if not state.completion.done:
                 state.completion.feed(held.token, held.logprobs)
 

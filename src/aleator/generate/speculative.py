@@ -318,11 +318,6 @@ class Speculation:
         self._unpaid_rows, self._unpaid = 0, 0.0
         return self._row
 
-    def _take_a_pause(self) -> None:
-        """Ask nothing for a while, the longer, the more often that was so."""
-        self._pause = min(LONGEST_PAUSE, max(PAUSE, 2 * self._pause))
-        self._rest = self._pause
-
     def _settle(self, gain: float) -> None:
         """Learn what a question gained, in tokens: where questions do not pay, the next has to wait."""
         gain = max(-MOST_LOST, gain)
@@ -332,8 +327,9 @@ class Speculation:
             self._pause = 0
         elif gain >= -SHARE:
             self._pause //= 2
-        else:
-            self._take_a_pause()
+        else:  # ask nothing for a while, the longer, the more often that was so
+            self._pause = min(LONGEST_PAUSE, max(PAUSE, 2 * self._pause))
+            self._rest = self._pause
 
     def _worth_of(self, n_sequences: int, costs: Costs) -> tuple[int, float]:
         """See :meth:`_worth`, of the drafter's guesses."""

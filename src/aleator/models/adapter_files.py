@@ -75,6 +75,10 @@ _TRAIN = "it cannot be merged into its model either: train an adapter of the typ
 _TWICE = "the adapter changes this matrix twice"
 
 
+def _not_applied(path: object, why: str, remedy: str = _CONVERT) -> UnsupportedModel:
+    return UnsupportedModel(f"{path}: {why}: {remedy}")
+
+
 def load_adapters(files: Sequence[AdapterFile], weights: Weights, kind: str = "auto") -> Adapters:
     """Read the adapters of some files for a model.
 
@@ -156,9 +160,7 @@ def _read_gguf(gguf: GGUFFile, weights: Weights) -> dict[str, Part]:
             path, f"the file holds a {kind!r}, not an adapter (general.type): give it as the model"
         )
     if (of := fields.require("adapter.type", str)) != "lora":
-        raise UnsupportedModel(
-            f"{path}: adapters of the type {of!r:.40} are not applied: {_CONVERT}"
-        )
+        raise _not_applied(path, f"adapters of the type {of!r:.40} are not applied")
     if (of := fields.require("general.architecture", str)) != weights.architecture.name:
         raise FileFormatError(
             path,
@@ -171,7 +173,7 @@ def _read_gguf(gguf: GGUFFile, weights: Weights) -> dict[str, Part]:
     for name in gguf.tensors:
         stem, _, side = name.rpartition(".")
         if side not in ("lora_a", "lora_b"):
-            raise UnsupportedModel(f"{path}: the tensor {name!r} is no part of LoRA: {_CONVERT}")
+            raise _not_applied(path, f"the tensor {name!r} is no part of LoRA")
         tensor = gguf.stored(name)
         for each, part in adapted.one_by_one(path, stem, tensor, weights.config).items():
             if side in found.setdefault(each, {}):
@@ -208,9 +210,10 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, Part]:
             usual = usual.replace(".forget_gate.", ".").replace(".mlp.", ".block_sparse_moe.")
             usual = files.own_name(usual, names)
         if match is None or usual not in names:
-            raise UnsupportedModel(
-                f"{path}: the tensor {key!r:.200} is no part of LoRA for {weights.architecture.name!r} with "
-                f"{config.n_layers} layers: {_CONVERT}"
+            raise _not_applied(
+                path,
+                f"the tensor {key!r:.200} is no part of LoRA for {weights.architecture.name!r} with "
+                f"{config.n_layers} layers",
             )
         gguf = names[usual]
         if base is not None:
@@ -233,9 +236,7 @@ def _read_peft(path: Path, weights: Weights) -> dict[str, Part]:
         convert, other = files.convert_fields, files.convert(gguf, tensor).data is not tensor.data
         if other or (convert is not None and side == "magnitude"):
             _check_adaptable(path, gguf)
-            raise UnsupportedModel(
-                f"{path}: {key!r:.200}: this matrix is stored in another form here: {_CONVERT}"
-            )
+            raise _not_applied(path, f"{key!r:.200}: this matrix is stored in another form here")
         if convert is not None and len(tensor.shape) == 2:
             found[gguf][side] = convert(gguf, tensor, about, config)
         if files.move_rows is not None:
@@ -274,15 +275,11 @@ def _check_config(fields: Fields) -> None:
     kind = fields.require("peft_type", str)
     if kind != "LORA":
         remedy = _TRAIN if "num_virtual_tokens" in fields or kind in _NOT_MERGED else _CONVERT
-        raise UnsupportedModel(
-            f"{fields.path}: peft_type={kind!r:.40} is not applied, LORA is: {remedy}"
-        )
+        raise _not_applied(fields.path, f"peft_type={kind!r:.40} is not applied, LORA is", remedy)
     for name in fields.values.keys() - _KNOWN:
         value, neutral = fields.values[name], _NEUTRAL.get(name, (False, [], {}))
         if value is not None and not any(type(value) is type(n) and value == n for n in neutral):
-            raise UnsupportedModel(
-                f"{fields.path}: {name}={value!r:.80} is not applied: {_CONVERT}"
-            )
+            raise _not_applied(fields.path, f"{name}={value!r:.80} is not applied")
 
 
 def _paired(
@@ -310,13 +307,11 @@ def _paired(
             )
         rank = b.shape[1]
         if rank > LARGEST_RANK:
-            raise UnsupportedModel(
-                f"{path}: {name!r} has rank {rank}, and at most {LARGEST_RANK} is applied: {_CONVERT}"
+            raise _not_applied(
+                path, f"{name!r} has rank {rank}, and at most {LARGEST_RANK} is applied"
             )
         if embeds and m is not None:
-            raise UnsupportedModel(
-                f"{path}: {name!r}: DoRA of embeddings is not applied: {_CONVERT}"
-            )
+            raise _not_applied(path, f"{name!r}: DoRA of embeddings is not applied")
         made[name] = Part(a, b, scale(name, rank), m)
     return made
 
@@ -335,8 +330,8 @@ def _with_gates(path: Path, parts: Mapping[str, Part], weights: Weights) -> dict
         for name, part in pair.items():
             check_shape(path, name, (part.b.shape[0], part.a.shape[1]), (n_out // 2, n_in))
             if part.magnitude is not None:
-                raise UnsupportedModel(
-                    f"{path}: {name!r}: DoRA of queries that have gates is not applied: {_CONVERT}"
+                raise _not_applied(
+                    path, f"{name!r}: DoRA of queries that have gates is not applied"
                 )
         if pair:
             heads = weights.config.n_heads[layer_of(gate)]
@@ -355,7 +350,7 @@ def _divide_fused(path: Path, made: dict[str, Part], query: str, weights: Weight
     n_in = weights.stored(query).shape[1]
     check_shape(path, names[0], (whole.b.shape[0], whole.a.shape[1]), (ends[-1], n_in))
     if whole.magnitude is not None:
-        raise UnsupportedModel(f"{path}: DoRA of {names[0]!r} is not applied: {_CONVERT}")
+        raise _not_applied(path, f"DoRA of {names[0]!r} is not applied")
     for name, first, last in zip(names[1:], (0, *ends), ends, strict=False):
         if name in made:
             raise FileFormatError(path, _TWICE, field=name)
@@ -416,9 +411,10 @@ def _check_matrix(
 
 def _check_adaptable(path: Path, name: str) -> None:
     if not adapted.adaptable(name):
-        raise UnsupportedModel(
-            f"{path}: the adapter changes {name!r}; embeddings, the output matrix, projections of attention "
-            f"and states, and feed-forward parts with their experts and routers can be changed: {_CONVERT}"
+        raise _not_applied(
+            path,
+            f"the adapter changes {name!r}; embeddings, the output matrix, projections of attention "
+            "and states, and feed-forward parts with their experts and routers can be changed",
         )
 
 

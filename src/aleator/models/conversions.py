@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from aleator.models.config import ModelConfig, present, unsupported
 from aleator.models.files.fields import Fields, Value
 from aleator.models.files.tensor_types import StoredTensor
+from aleator.models.json_config import rope_fields
 
 T = TypeVar("T", bound=np.generic)
 
@@ -124,7 +125,7 @@ def text_part(fields: Fields, *allowed: str) -> Fields:
 def axes(config: ModelConfig, fields: Fields) -> dict[str, Value | None]:
     """GGUF's field that divides the rotated channels among the axes of M-RoPE; by default in three."""
     fields = Fields(fields.path, fields.get("text_config", kind=dict) or fields.values)
-    rope = fields.get("rope_parameters", kind=dict) or fields.get("rope_scaling", kind=dict) or {}
+    rope = rope_fields(fields)
     pairs = config.rope.dim // 2
     sections = rope.get("mrope_section") or rope.get("xdrope_section")
     sections = sections or [(pairs + 2 - axis) // 3 for axis in range(3)]

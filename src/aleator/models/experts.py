@@ -12,6 +12,7 @@ from aleator.models.files.gguf import GGUFFile
 
 MAX_EXPERTS = 4096
 
+SIGMOID = 2
 SCORES: dict[int, Scores] = {1: "softmax", 2: "sigmoid", 3: "chosen softmax"}
 """``expert_gating_func`` -> the function from the router's logits to weights."""
 

@@ -7,7 +7,7 @@ results; fields of a single architecture are read in its own module.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -197,6 +197,12 @@ def refuse_features(
     given_by(fields)
 
 
+def rope_fields(fields: Fields) -> Fields:
+    """The fields in ``rope_parameters`` (transformers 5) or ``rope_scaling``."""
+    own = fields.get("rope_parameters", kind=dict) or fields.get("rope_scaling", kind=dict) or {}
+    return Fields(fields.path, own)
+
+
 def rope_part(fields: Fields, kind: str) -> Fields:
     """The fields of the rotary embedding of one ``kind`` of layers, where config.json has several."""
     values = fields.get("rope_parameters", kind=dict) or {}
@@ -223,17 +229,14 @@ def read_rope(
     architecture: Architecture,
     rotated: float | None = None,
 ) -> RopeConfig:
-    """The rotary embedding, from ``rope_parameters`` (transformers 5) or ``rope_theta`` with ``rope_scaling``.
+    """The rotary embedding, from ``rope_theta`` and :func:`rope_fields`.
 
     ``rotated``: see :func:`transformer`.
     """
     style = architecture.hugging_face.rope_style if architecture.hugging_face else "neox"
     if architecture.rope_style == "none":
         return RopeConfig(dim=head_dim // 2 * 2, style="none")
-    values: Mapping[str, Any] = (
-        fields.get("rope_parameters", kind=dict) or fields.get("rope_scaling", kind=dict) or {}
-    )
-    rope = Fields(fields.path, values)
+    rope = rope_fields(fields)
     scaling = rope.get("rope_type", rope.get("type", "default"))
     if scaling not in ("default", "linear", "yarn", "llama3", "longrope", "dynamic"):
         raise unsupported(fields.path, f"rotary scaling of type {scaling!r} (rope_type)")

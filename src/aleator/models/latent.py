@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aleator.models.config import MAX_HEAD_DIM, LatentConfig, ModelConfig, present
 from aleator.models.files.fields import Fields
-from aleator.models.json_config import transformer
+from aleator.models.json_config import rope_fields, transformer
 
 if TYPE_CHECKING:
     from aleator.models.architecture import Architecture
@@ -99,12 +99,11 @@ def uncompressed(config: ModelConfig) -> ModelConfig:
 
 def _yarn_scale(fields: Fields, config: ModelConfig) -> float | None:
     """The factor of the scores; YaRN's ``mscale_all_dim`` increases it, as in transformers."""
-    rope = fields.get("rope_parameters", kind=dict) or fields.get("rope_scaling", kind=dict) or {}
-    part = Fields(fields.path, rope)
-    share = part.number("mscale_all_dim", 0.0, 1e6, 0.0)
+    rope = rope_fields(fields)
+    share = rope.number("mscale_all_dim", 0.0, 1e6, 0.0)
     if config.rope.scaling == "none" or not share:
         return config.attention_scale
-    grown = 1.0 + 0.1 * share * math.log(part.number("factor", 1.0, 1e6))
+    grown = 1.0 + 0.1 * share * math.log(rope.number("factor", 1.0, 1e6))
     return (config.attention_scale or 1.0) * grown * grown
 
 

@@ -9,7 +9,7 @@ from aleator.core.errors import FileFormatError
 from aleator.core.json_text import loads
 from aleator.core.records import dataclass
 from aleator.models.config import DenseConfig
-from aleator.models.files.fields import MAX_LENGTH, Fields, read_json
+from aleator.models.files.fields import MAX_LENGTH, Fields, read_json, read_json_if_any
 
 MODULES = "modules.json"
 _MODES = {
@@ -101,15 +101,11 @@ def changes_of_directory(directory: Path) -> list[str]:
     Raises:
         FileFormatError: a file is damaged.
     """
-
-    def read(name: str) -> Fields:
-        path = directory / name
-        return read_json(path) if path.is_file() else Fields(path, {})
-
-    fields = read("config_sentence_transformers.json")
+    fields = read_json_if_any(directory / "config_sentence_transformers.json")
     prompts = fields.get("prompts", None, dict) or {}
     before = prompts.get(fields.get("default_prompt_name"))
-    lowered = read("sentence_bert_config.json").values.get("do_lower_case") is True
+    of_bert = read_json_if_any(directory / "sentence_bert_config.json")
+    lowered = of_bert.values.get("do_lower_case") is True
     said = [f"puts {before!r:.200} before each text (default_prompt_name)"] if before else []
     return said + ["makes each text lower-case (do_lower_case)"] * lowered
 
@@ -128,9 +124,7 @@ def longest_of_directory(directory: Path) -> int:
         ("sentence_bert_config.json", "max_seq_length"),
         ("tokenizer_config.json", "model_max_length"),
     ):
-        path = directory / name
-        fields = read_json(path) if path.is_file() else Fields(path, {})
-        longest = fields.values.get(key)
+        longest = read_json_if_any(directory / name).values.get(key)
         if type(longest) is int and 0 < longest <= MAX_LENGTH:
             return longest
     return 0

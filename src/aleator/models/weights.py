@@ -19,7 +19,7 @@ from aleator.models import delta_net, sampling
 from aleator.models.architecture import Architecture
 from aleator.models.column_orders import shared_orders
 from aleator.models.config import LatentConfig, ModelConfig
-from aleator.models.files.fields import Fields, read_json
+from aleator.models.files.fields import read_json_if_any
 from aleator.models.files.gguf import GGUFFile, open_parts
 from aleator.models.files.mapping import MappedFiles, lock
 from aleator.models.files.tensor_types import FLOAT_TYPES, StoredTensor
@@ -189,8 +189,7 @@ class Weights:
         """
         if self.gguf is not None:
             return sampling.from_gguf(self.gguf.fields)
-        path = self.path / "generation_config.json"
-        fields = read_json(path) if path.is_file() else Fields(path, {})
+        fields = read_json_if_any(self.path / "generation_config.json")
         return sampling.from_generation_config(fields)
 
     def floats(self, name: str) -> npt.NDArray[np.float32]:

@@ -20,10 +20,9 @@ from aleator.models.architecture import (
 from aleator.models.architectures.deepseek_files import mixture_fields
 from aleator.models.architectures.rotating_windows import EVERY, with_windows
 from aleator.models.config import Fields, GGUFFile, ModelConfig, refuse
-from aleator.models.experts import MAX_EXPERTS, after_dense, in_json
+from aleator.models.experts import MAX_EXPERTS, SIGMOID, after_dense, in_json
 
 WINDOW = 1024  # positions, if config.json has none
-SIGMOID = 2  # of ``expert_gating_func``
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:

@@ -21,10 +21,9 @@ from aleator.models.config import (
     refuse_others,
     unsupported,
 )
-from aleator.models.experts import MAX_EXPERTS, after_dense, in_json
+from aleator.models.experts import MAX_EXPERTS, SIGMOID, after_dense, in_json
 from aleator.models.files.fields import Value
 
-SIGMOID = 2  # of ``expert_gating_func``
 SCORES: dict[str, Scores] = {"softmax": "chosen softmax", "sigmoid": "sigmoid"}
 """``expert_selection_fn`` -> the function from the router's logits to weights."""
 

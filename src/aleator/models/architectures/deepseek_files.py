@@ -17,7 +17,7 @@ from aleator.models.config import (
     refuse_others,
 )
 from aleator.models.conversion.gguf_form import routing
-from aleator.models.experts import MAX_EXPERTS, after_dense
+from aleator.models.experts import MAX_EXPERTS, SIGMOID, after_dense
 from aleator.models.files.fields import Fields, Value
 
 ROUTED = {"mlp.gate": "ffn_gate_inp", **shared_mlp("mlp.shared_experts")}
@@ -36,7 +36,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
         config = replace(config, query_growth=QueryGrowth(rate, length))
     # Without a gating function it is the softmax, except for GLM-4.7-Flash, as in llama.cpp.
     glm = config.n_layers in (47, 48) and config.n_vocab == 154880
-    return after_dense(config, gguf, default=2 if glm else 1)
+    return after_dense(config, gguf, default=SIGMOID if glm else 1)
 
 
 def _stretched(config: ModelConfig, fields: Fields) -> ModelConfig:

@@ -19,7 +19,7 @@ from aleator.models.architecture import (
 from aleator.models.architectures import pictures
 from aleator.models.architectures.deepseek_files import CHOICE_BIAS, ROUTED, mixture_fields, routed
 from aleator.models.config import Fields, GGUFFile, ModelConfig
-from aleator.models.experts import after_dense
+from aleator.models.experts import SIGMOID, after_dense
 from aleator.models.json_config import full_attention
 
 HALF = 0.5  # share of the channels, if config.json has none
@@ -41,7 +41,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     pictures.refuse_pictures(gguf.fields, architecture.name)
     config = gguf_config.transformer(gguf, architecture, experts=True)
     config = gguf_config.without_further(gguf.fields, config)
-    return after_dense(config, gguf, default=2)
+    return after_dense(config, gguf, default=SIGMOID)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:

@@ -19,13 +19,12 @@ from aleator.models.architecture import (
 )
 from aleator.models.architectures.deepseek_files import mixture_fields
 from aleator.models.config import Fields, GGUFFile, ModelConfig, present, refuse, refuse_others
-from aleator.models.experts import MAX_EXPERTS, after_dense, in_json, with_router
+from aleator.models.experts import MAX_EXPERTS, SIGMOID, after_dense, in_json, with_router
 
 DEFAULTS = {"rope_theta": 11158840.0}
 """Of config.json, as in transformers."""
 FIXED = {"route_norm": True, "qk_norm": True, "moe_router_use_sigmoid": True}
 """Fields with a single value that is computed."""
-SIGMOID = 2  # of ``expert_gating_func``
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:

@@ -6,10 +6,8 @@ from aleator.models.architecture import MIXTRAL_EXPERT, Architecture, HuggingFac
 from aleator.models.architectures import short_convolutions
 from aleator.models.config import Fields, GGUFFile, ModelConfig, unsupported
 from aleator.models.conversion.gguf_form import routing, sparse_layers
-from aleator.models.experts import MAX_EXPERTS, in_gguf, in_json
+from aleator.models.experts import MAX_EXPERTS, SIGMOID, in_gguf, in_json
 from aleator.models.state_space import as_gguf
-
-SIGMOID = 2
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:

@@ -49,11 +49,6 @@ class Change:
         """Whether the type changes."""
         return self.new.type != self.before
 
-    @property
-    def nbytes_before(self) -> int:
-        """Bytes of the tensor in its old type."""
-        return replace(self.new, type=self.before).nbytes
-
 
 class Quantisation:
     """What quantising a model will do; :meth:`write` does it.
@@ -111,7 +106,7 @@ class Quantisation:
     @property
     def size(self) -> tuple[int, int]:
         """Bytes of all tensors before and after."""
-        before = sum(each.nbytes_before for each in self.changes)
+        before = sum(replace(each.new, type=each.before).nbytes for each in self.changes)
         return before, sum(each.new.nbytes for each in self.changes)
 
     @property

@@ -31,6 +31,11 @@ def read_json(path: Path) -> Fields:
     return Fields(path, values)
 
 
+def read_json_if_any(path: Path) -> Fields:
+    """The members of the JSON object in a file; none if the file is missing."""
+    return read_json(path) if path.is_file() else Fields(path, {})
+
+
 Value = (
     bool
     | int
