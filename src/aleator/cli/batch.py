@@ -50,25 +50,18 @@ def add_arguments(parser: Parser) -> None:
     parser.positional("input", "the requests, a JSON object a line; -: standard input")
     parser.positional("output", "where the results go")
     group = parser.group("what is made")
-    group.number(
-        "--parallel",
-        "-np",
-        high=1024,
-        default=8,
-        help="requests that are made together",
-    )
+    group.number("--parallel, -np N", "requests that are made together", high=1024, default=8)
     add_declared(group, pick(TEXT))
-    group.switch("--no-escape", help=r"take \n, \t and \r in --stop literally")
+    group.switch("--no-escape", r"take \n, \t and \r in --stop literally")
     cluster = parser.group("on a Ray cluster (docs/integrations.md)")
     cluster.option(
-        "--ray",
-        metavar="ADDRESS",
-        help="its workers answer: auto, host:port or ray://host:port; local: a cluster of this machine",
+        "--ray ADDRESS",
+        "its workers answer: auto, host:port or ray://host:port; local: a cluster of this machine",
     )
     cluster.number(
-        "--ray-workers",
+        "--ray-workers N",
+        "workers, each with a model and as many cores as --threads says (default: 1, of 1 core)",
         high=10**6,
-        help="workers, each with a model and as many cores as --threads says (default: 1, of 1 core)",
     )
     add_sampling_options(parser)
     add_model_options(parser)

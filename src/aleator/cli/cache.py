@@ -39,12 +39,10 @@ def add_arguments(parser: Parser) -> None:
     parser.positional("key", "pin and unpin: which entry")
     group = parser.group("prompt cache")
     group.option(
-        "--cache-dir",
-        metavar="DIRECTORY",
-        help="where it is (default: aleator/prompts in the user's cache folder)",
+        "--cache-dir DIRECTORY", "where it is (default: aleator/prompts in the user's cache folder)"
     )
-    group.option("--size", metavar="SIZE", help="prune: leave at most so much, such as 500M or 8G")
-    group.switch("--json", help="write JSON")
+    group.option("--size SIZE", "prune: leave at most so much, such as 500M or 8G")
+    group.switch("--json", "write JSON")
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -26,12 +26,10 @@ examples:
 
 def add_arguments(parser: Parser) -> None:
     group = parser.group("models")
-    group.option("--fetch", metavar="NAME", help="fetch a model of the hub, and write where it is")
-    group.option("--remove", metavar="NAME", help="remove a fetched model from the hub's cache")
-    group.switch("--json", help="write JSON: a list of {name, size, path}")
-    group.option(
-        "-hft", "--hf-token", metavar="TOKEN", help="token for the hub (default: HF_TOKEN)"
-    )
+    group.option("--fetch NAME", "fetch a model of the hub, and write where it is")
+    group.option("--remove NAME", "remove a fetched model from the hub's cache")
+    group.switch("--json", "write JSON: a list of {name, size, path}")
+    group.option("-hft, --hf-token TOKEN", "token for the hub (default: HF_TOKEN)")
 
 
 def run(arguments: argparse.Namespace) -> None:
