@@ -18,6 +18,7 @@ from aleator.chat.reply import Reply
 from aleator.core.errors import AleatorError, UnsupportedModel
 from aleator.core.version import __version__
 from aleator.generate.logprobs import Logprobs
+from aleator.server import fields
 from aleator.server.accepted import Accepted
 from aleator.server.adapters import choose
 from aleator.server.auth import place_of
@@ -27,17 +28,7 @@ from aleator.server.dialects import ollama_input
 from aleator.server.dialects.embeddings import one_vector, texts_of
 from aleator.server.dialects.nested import fitting, in_words, input_of, with_records
 from aleator.server.errors import ApiError, api_error
-from aleator.server.fields import (
-    Body,
-    Field,
-    Fields,
-    mapping,
-    own_fields,
-    switch,
-    text,
-    whole,
-    wrong,
-)
+from aleator.server.fields import Body, Field, Fields, own_fields, wrong
 from aleator.server.openai_fields import token_logprobs
 from aleator.server.service import Service
 from aleator.server.streaming import NDJSON, EventStream, dumps, unless_gone
@@ -248,22 +239,22 @@ WORDS = {
 """What errors of a chat are called here."""
 
 EMBED = own_fields(
-    Field("model", text, required=True),
+    Field("model", fields.text, required=True),
     Field("input", texts_of, required=True),
-    Field("dimensions", whole(1, 2**31 - 1)),
-    Field("truncate", switch, False),
-    Field("options", mapping),
+    Field("dimensions", fields.whole(1, 2**31 - 1)),
+    Field("truncate", fields.switch, False),
+    Field("options", fields.mapping),
     accepted={"keep_alive": ollama_input.REQUEST["keep_alive"]},
 )
 EMBEDDING = own_fields(
-    Field("model", text, required=True),
-    Field("prompt", lambda name, value: texts_of(name, text(name, value)), required=True),
-    Field("options", mapping),
+    Field("model", fields.text, required=True),
+    Field("prompt", lambda name, value: texts_of(name, fields.text(name, value)), required=True),
+    Field("options", fields.mapping),
     accepted=EMBED.accepted,
 )
 """What older clients ask."""
 SHOW = own_fields(
-    Field("model", text, required=True, aliases=("name",)),
+    Field("model", fields.text, required=True, aliases=("name",)),
     accepted={
         "verbose": Accepted("everything is shown"),
         "system": Accepted("give a system message with each request", ("",)),
@@ -316,11 +307,11 @@ def untagged(name: str, known: Container[str]) -> str:
 
 
 async def _read(
-    request: Request, fields: Fields, chat: bool = False
+    request: Request, known: Fields, chat: bool = False
 ) -> tuple[Service, Body, OllamaWriter]:
     """The service, what a body says, and what writes the answer; the model's tag may be left out."""
     service: Service = request.app.state.service
-    body = fields.read(await body_of(request), service.options.lenient)
+    body = known.read(await body_of(request), service.options.lenient)
     name: str = body.own["model"]
     model = service.check_model(untagged(name, service.names))
     choose(Body({**body.own, "model": model}, body.options, body.spelled), service.adapters)
