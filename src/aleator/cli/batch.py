@@ -70,7 +70,8 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.input is None or arguments.output is None:
         raise ParameterError("input", "give two files: requests, and where the results go")
-    if _same_file(arguments.input, arguments.output):
+    both = arguments.input, arguments.output
+    if all(map(os.path.exists, both)) and os.path.samefile(*both):
         raise ParameterError(
             f"output={arguments.output}: it is the file of the requests: choose another for the results"
         )
@@ -111,10 +112,6 @@ def run(arguments: argparse.Namespace) -> int:
 def _code(lines: list[Line], results: ResultFile) -> int:
     """The exit code when all is done; errors of an earlier run count too."""
     return int(any(line.name in results.errors for line in lines))
-
-
-def _same_file(first: str, second: str) -> bool:
-    return os.path.exists(first) and os.path.exists(second) and os.path.samefile(first, second)
 
 
 class Worker:

@@ -36,7 +36,7 @@ from aleator.server.adapters import choose
 from aleator.server.auth import current_caller, own_namespace
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.chat import ChatAnswer, ChatChoice, ChatRequest
-from aleator.server.errors import ApiError, readable
+from aleator.server.errors import ApiError, no_model, readable
 from aleator.server.fields import Body, Fields, constrained
 from aleator.server.grammar_limits import Trials
 from aleator.server.grammars import MAX_CONCURRENT, Grammars
@@ -121,12 +121,9 @@ class Service:
         if name in self.adapters.names:
             return name
         known = " or ".join(map(repr, (*self.names, *self.adapters.names)))
-        raise ApiError(
-            404,
+        raise no_model(
             f"model={name!r:.80}: this server has {known}; other names are taken with --alias NAME or "
-            "--any-model",
-            "model",
-            "model_not_found",
+            "--any-model"
         )
 
     def check_no_adapter(self, name: str) -> None:
