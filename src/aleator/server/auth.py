@@ -108,7 +108,7 @@ def own_namespace(salt: str = "") -> str:
     return namespace_of(current_caller().tenant, salt)
 
 
-def place_of(own: Mapping[str, Any]) -> str:
+def namespace_asked(own: Mapping[str, Any]) -> str:
     """The namespace for a request with these body fields; a new one with ``cache_prompt=false``."""
     if not own.get("cache_prompt", True):
         return one_time_namespace()

@@ -42,7 +42,7 @@ from aleator.server.grammar_limits import Trials
 from aleator.server.grammars import MAX_CONCURRENT, Grammars
 from aleator.server.options import ServerOptions
 from aleator.server.streaming import unless_gone
-from aleator.server.vectors import Vectors, Work, vectors_of
+from aleator.server.vectors import TimedWork
 
 R = TypeVar("R")
 OF_SEARCH = frozenset({*prompts.BEAM_OPTIONS, *prompts.SAMPLING, "preset"})
@@ -98,7 +98,7 @@ class Service:
             _ = self.chat_format  # so that a wrong one is refused now
         self._making = threading.Lock()
         self._scoring: anyio.CapacityLimiter | None = None
-        self._under_way: WeakSet[Generation | Work] = WeakSet()
+        self._under_way: WeakSet[Generation | TimedWork] = WeakSet()
         self.grammars = Grammars(model.tokenizer)
 
     def begin(self) -> None:
@@ -202,22 +202,6 @@ class Service:
         """The prompt's tokens of some messages; generates nothing."""
         return (await in_thread(self._asked, request)).tokens
 
-    async def embed(
-        self,
-        request: Request,
-        name: str,
-        texts: Sequence[str | Sequence[int]],
-        pooling: str | None,
-        normalize: bool,
-        truncate: bool = False,
-        dimensions: int | None = None,
-    ) -> tuple[Vectors, int]:
-        """The result of :func:`~aleator.server.vectors.vectors_of`."""
-        work = partial(
-            vectors_of, self.model, name, texts, pooling, normalize, truncate, dimensions
-        )
-        return await self.scored(request, work)
-
     async def scored(self, request: Request, work: Callable[[], R]) -> R:
         """The result of ``work``, which computes with the model itself and is called in a thread.
 
@@ -227,7 +211,7 @@ class Service:
             # One request at a time.  The others wait without threads, or those that need one for a moment would
             # wait for all of them.
             self._scoring = anyio.CapacityLimiter(1)
-        own = Work(self.options.request_timeout)
+        own = TimedWork(self.options.request_timeout)
         self._under_way.add(own)
 
         def ended() -> R:

@@ -7,7 +7,7 @@ from typing import Any
 
 from aleator.core.errors import ParameterError
 from aleator.server.accepted import LABEL, Accepted
-from aleator.server.auth import place_of
+from aleator.server.auth import namespace_asked
 from aleator.server.chat import ChatRequest
 from aleator.server.dialects import nested
 from aleator.server.dialects.nested import Nested
@@ -104,7 +104,7 @@ def request_of(body: Body) -> ChatRequest:
         template_arguments=template_arguments(own, effort),
         options=options,
         deadline=own.get("deadline"),
-        namespace=place_of(own),
+        namespace=namespace_asked(own),
     )
 
 

@@ -194,7 +194,7 @@ def in_words(words: Mapping[str, str], body: Body) -> Iterator[None]:
         raise ParameterError(name, message) from error
 
 
-def fitting(asked: ChatRequest, service: Service) -> ChatRequest:
+def thinking_if_known(asked: ChatRequest, service: Service) -> ChatRequest:
     """Remove a request to turn reasoning off if the model has none.
 
     Clients send it for every model, and such a model complies anyway.

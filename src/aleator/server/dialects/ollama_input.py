@@ -10,7 +10,7 @@ from typing import Any
 from aleator.core.errors import ParameterError
 from aleator.server import fields
 from aleator.server.accepted import Accepted
-from aleator.server.auth import place_of
+from aleator.server.auth import namespace_asked
 from aleator.server.chat import ChatRequest
 from aleator.server.dialects.nested import Nested, arguments_of, chat_call, listed
 from aleator.server.fields import SPELLINGS, Body, Field, Fields, wrong
@@ -154,7 +154,7 @@ def _asked(body: Body, messages: object, tools: object, n_ctx: int) -> ChatReque
         template_arguments=template_arguments(body.own, level),
         options=options_of(body, n_ctx),
         deadline=body.own["deadline"],
-        namespace=place_of(body.own),
+        namespace=namespace_asked(body.own),
     )
 
 
