@@ -12,7 +12,7 @@ from aleator.server import fields
 from aleator.server.accepted import Accepted
 from aleator.server.auth import namespace_asked
 from aleator.server.chat import ChatRequest
-from aleator.server.dialects.nested import Nested, arguments_of, chat_call, listed
+from aleator.server.dialects.nested import Nested, arguments_of, chat_call, of_body
 from aleator.server.fields import SPELLINGS, Body, Field, Fields, wrong
 from aleator.server.openai_fields import OURS, template_arguments
 
@@ -130,8 +130,7 @@ def options_of(body: Body, n_ctx: int) -> dict[str, Any]:
 
 def chat_of(body: Body, n_ctx: int) -> ChatRequest:
     """Convert a request of ``/api/chat`` to a chat request."""
-    messages = messages_of(body.own["messages"], body.lenient)
-    return _asked(body, messages, body.own["tools"], n_ctx)
+    return _asked(body, messages_of(of_body(body)), body.own["tools"], n_ctx)
 
 
 def generation_of(body: Body, n_ctx: int) -> ChatRequest:
@@ -158,7 +157,7 @@ def _asked(body: Body, messages: object, tools: object, n_ctx: int) -> ChatReque
     )
 
 
-def messages_of(given: object, lenient: bool = False) -> list[dict[str, Any]]:
+def messages_of(body: Nested) -> list[dict[str, Any]]:
     """Messages of a chat.
 
     Ollama's calls need no ids, so missing ones are added; a result without an id answers its tool's first call
@@ -167,7 +166,7 @@ def messages_of(given: object, lenient: bool = False) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = []
     calls: list[dict[str, Any]] = []
     open_calls: list[dict[str, Any]] = []  # without a result
-    for message in listed("messages", given, "a list of messages", lenient):
+    for message in body.objects("messages", "a list of messages"):
         message.take({"images": _PICTURES})
         if message.value("role") is None:
             raise ParameterError("messages", f"{message.path('role')} is missing: give 'user'")
