@@ -79,23 +79,23 @@ COUNTED = Fields(
 
 def request_of(body: Body) -> ChatRequest:
     """Convert a request to a chat request."""
-    own, options, objects = body.own, body.options, nested.of_body(body)
+    own, options, given = body.own, body.options, nested.of_body(body)
     if own.get("stop_sequences"):
         options["stop"] = own["stop_sequences"]
-    thinking, budget = _thinking(objects)
+    thinking, budget = _thinking(given)
     if budget is not None:
         options["reasoning_budget"] = budget
-    schema = _schema(objects, "output_format")
-    output = objects.within("output_config")
+    schema = _schema(given, "output_format")
+    output = given.within("output_config")
     effort = output.optional("effort", text)
     schema = schema or _schema(output, "format")
     output.done()
     if schema is not None:
         body.force("output_config.format", {"json_schema": schema})
-    choice, parallel = _tool_choice(objects)
+    choice, parallel = _tool_choice(given)
     return ChatRequest(
-        messages=messages_of(objects),
-        tools=[_tool(each) for each in objects.objects("tools", "a list of tools")],
+        messages=messages_of(given),
+        tools=[_tool(each) for each in given.objects("tools", "a list of tools")],
         tool_choice=choice,
         parallel_tool_calls=parallel,
         enable_thinking=thinking,

@@ -100,8 +100,8 @@ FIELDS = Fields(
 
 def request_of(body: Body) -> ChatRequest:
     """Convert a request to a chat request."""
-    own, options, objects = body.own, body.options, nested.of_body(body)
-    wanted, effort = _format(objects), _effort(objects)
+    own, options, given = body.own, body.options, nested.of_body(body)
+    wanted, effort = _format(given), _effort(given)
     if wanted["type"] != "text":
         body.force("text.format", {"json_schema": wanted.get("schema", {"type": "object"})})
     if LOGPROBS in own["include"]:
@@ -109,9 +109,9 @@ def request_of(body: Body) -> ChatRequest:
     elif own["top_logprobs"]:
         raise wrong("top_logprobs", own["top_logprobs"], f"it needs include=[{LOGPROBS!r}]")
     return ChatRequest(
-        messages=messages_of(objects),
-        tools=[_as_chat(tool) for tool in _tools(objects)],
-        tool_choice=_tool_choice(objects),
+        messages=messages_of(given),
+        tools=[_as_chat(tool) for tool in _tools(given)],
+        tool_choice=_tool_choice(given),
         parallel_tool_calls=own["parallel_tool_calls"],
         template_arguments=template_arguments(own, effort),
         options=options,
@@ -122,16 +122,16 @@ def request_of(body: Body) -> ChatRequest:
 
 def repeated(body: Body) -> dict[str, Any]:
     """Fields of a request that its response repeats."""
-    own, objects = body.own, nested.of_body(body)
+    own, given = body.own, nested.of_body(body)
     return {
         "instructions": own["instructions"],
         "max_output_tokens": body.options.get("max_tokens"),
         "metadata": own["metadata"] or {},
         "parallel_tool_calls": own["parallel_tool_calls"],
-        "reasoning": {"effort": _effort(objects), "summary": None},
-        "text": {"format": _format(objects), "verbosity": "medium"},
+        "reasoning": {"effort": _effort(given), "summary": None},
+        "text": {"format": _format(given), "verbosity": "medium"},
         "tool_choice": own["tool_choice"] or "auto",
-        "tools": _tools(objects),
+        "tools": _tools(given),
         "top_logprobs": own["top_logprobs"] or 0,
     }
 
