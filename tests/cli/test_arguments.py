@@ -10,9 +10,9 @@ from aleator.core.errors import ParameterError
 def parser() -> Parser:
     parser = Parser("test", "test things", "examples:\n  none")
     group = parser.group("things")
-    group.option("-n", "--number", type=integer(-1, 99))
-    group.option("-ub", "--ubatch-size", type=integer(1))
-    group.option("-p", "--prompt")
+    group.option("-n, --number", type=integer(-1, 99))
+    group.option("-ub, --ubatch-size", type=integer(1))
+    group.option("-p, --prompt")
     group.option("--top-k")
     group.option("--stop", action="append", default=[])
     group.option("--flag", action="store_true")

@@ -9,9 +9,14 @@ import pytest
 from aleator.core.errors import ParameterError
 from aleator.server.chat import ChatRequest
 from aleator.server.dialects.anthropic_input import COUNTED, FIELDS, messages_of, request_of
+from aleator.server.dialects.nested import Nested
 
 HI = [{"role": "user", "content": "Hi"}]
 TOOL = {"name": "weather", "input_schema": {"type": "object"}}
+
+
+def body(**fields: Any) -> Nested:
+    return Nested("", fields, "an object")
 
 
 def asked(**body: Any) -> ChatRequest:
@@ -78,7 +83,7 @@ def test_blocks_and_turns_become_messages() -> None:
     def parts(*texts: str) -> list[dict[str, str]]:
         return [{"type": "text", "text": text} for text in texts]
 
-    assert messages_of(messages, system) == [
+    assert messages_of(body(messages=messages, system=system)) == [
         {"role": "system", "content": parts("a", "b")},
         {"role": "user", "content": parts("c", "d")},
         {"role": "assistant", "reasoning_content": "e", "content": "f", "tool_calls": calls},
@@ -100,7 +105,11 @@ def test_a_result_without_content() -> None:
             "content": [{"type": "tool_result", "tool_use_id": "t", "is_error": True}],
         },
     ]
-    assert messages_of(messages)[-1] == {"role": "tool", "tool_call_id": "t", "content": "Error: "}
+    assert messages_of(body(messages=messages))[-1] == {
+        "role": "tool",
+        "tool_call_id": "t",
+        "content": "Error: ",
+    }
 
 
 def test_tools_and_the_choice_of_one() -> None:

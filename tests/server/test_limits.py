@@ -16,9 +16,9 @@ from aleator.core.errors import ParameterError
 from aleator.server import auth
 from aleator.server.auth import (
     Gate,
-    Hosts,
     KeyRing,
-    Keys,
+    check_hosts,
+    check_keys,
     current_caller,
     host_name,
     loopback_names,
@@ -121,16 +121,16 @@ def host(value: str) -> tuple[str, str]:
 def test_on_this_machine_only_its_own_names_are_answered(
     headers: list[tuple[str, str]], status: int
 ) -> None:
-    app = Hosts(echo, answer, loopback_names("127.0.0.1"))
+    app = check_hosts(echo, answer, loopback_names("127.0.0.1"))
     assert Sender(headers).to(app) == status
 
 
 def test_names_and_origins_can_be_allowed() -> None:
-    app = Hosts(echo, answer, loopback_names("127.0.0.1", ["Box.lan"]), ["http://page:3"])
+    app = check_hosts(echo, answer, loopback_names("127.0.0.1", ["Box.lan"]), ["http://page:3"])
     assert Sender([host("box.lan")]).to(app) == 200
     assert Sender([host("box.lan"), ("origin", "http://page:3")]).to(app) == 200
     assert Sender([host("box.lan"), ("origin", "http://other")]).to(app) == 403
-    anybody = Hosts(echo, answer, None, ["*"])
+    anybody = check_hosts(echo, answer, None, ["*"])
     assert Sender([host("any.where"), ("origin", "http://other")]).to(anybody) == 200
 
 
@@ -168,15 +168,15 @@ def ring() -> KeyRing:
 )
 def test_a_key_is_needed(ring: KeyRing, headers: list[tuple[str, str]], status: int) -> None:
     sender = Sender(headers)
-    assert sender.to(Keys(echo, answer, ring)) == status
+    assert sender.to(check_keys(echo, answer, ring)) == status
     if status == 401:
         assert sender.header[b"www-authenticate"] == b"Bearer"
 
 
 def test_health_needs_no_key(ring: KeyRing) -> None:
-    assert Sender(path="/health").to(Keys(echo, answer, ring)) == 200
-    assert Sender(path="/health/").to(Keys(echo, answer, ring)) == 401
-    assert Sender(path="/metrics").to(Keys(echo, answer, ring)) == 401
+    assert Sender(path="/health").to(check_keys(echo, answer, ring)) == 200
+    assert Sender(path="/health/").to(check_keys(echo, answer, ring)) == 401
+    assert Sender(path="/metrics").to(check_keys(echo, answer, ring)) == 401
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -195,7 +195,7 @@ def test_contexts_that_timers_keep_hold_no_texts_after_the_request(
         await echo(scope, receive, send)
 
     with nullcontext() if not fails else pytest.raises(ConnectionError):
-        Sender(path="/health").to(Keys(began, answer, ring))
+        Sender(path="/health").to(check_keys(began, answer, ring))
     assert kept[0].run(current_caller).begun == []
 
 
@@ -227,7 +227,7 @@ def test_tenants_are_told_apart_by_keys_and_show_none_of_them(ring: KeyRing) -> 
     assert "first" not in first
     assert KeyRing().tenant(b"anything") == ""
     sender = Sender([("x-api-key", "second")])
-    sender.to(Keys(echo, answer, ring))
+    sender.to(check_keys(echo, answer, ring))
     assert second.encode() in sender.body
 
 
@@ -369,7 +369,7 @@ def test_what_is_no_request_passes_every_guard(ring: KeyRing) -> None:
     closed = Gate(app, answer)
     closed.draining = True
     guards: list[ASGIApp] = [
-        Keys(app, answer, ring),
+        check_keys(app, answer, ring),
         closed,
         Requests(app, {}, lambda *each: None, True),
     ]

@@ -14,7 +14,6 @@ from aleator.server.dialects.nested import (
     answered,
     arguments_of,
     input_of,
-    listed,
     text_part,
 )
 from aleator.server.fields import mapping, text, whole
@@ -87,10 +86,10 @@ def test_wrong_values_are_named_by_their_path(read: Any, value: Any) -> None:
 def test_something_else_than_an_object() -> None:
     with pytest.raises(ParameterError, match=r"a='x': give an object"):
         Nested("a", "x", "an object")
-    with pytest.raises(ParameterError, match=r"a=\{\}: give a list"):
-        listed("a", {}, "a list")
-    with pytest.raises(ParameterError, match=r"a\[1\]=3: give an object"):
-        listed("a", [{}, 3], "a list")
+    with pytest.raises(ParameterError, match=r"^x=\{\}: give a list"):
+        Nested("", {"x": {}}, "an object").objects("x", "a list")
+    with pytest.raises(ParameterError, match=r"a\[1\]\.x\[1\]=3: give an object"):
+        nested(x=[{}, 3]).objects("x", "a list")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from aleator.core.errors import ParameterError
 from aleator.server.chat import ChatRequest
+from aleator.server.dialects.nested import Nested
 from aleator.server.dialects.ollama_input import (
     CHAT,
     GENERATION,
@@ -63,7 +64,7 @@ def test_calls_and_their_results_find_each_other() -> None:
         {"role": "assistant", "content": "6"},
         {"role": "system", "content": None},
     ]
-    made = messages_of(messages)
+    made = messages_of(Nested("", {"messages": messages}, "an object"))
     assert made[1]["reasoning_content"] == "t"
     assert [each["id"] for each in made[1]["tool_calls"]] == ["call00000", "call00001", "own"]
     assert made[1]["tool_calls"][0]["function"] == {"name": "f", "arguments": {"a": 1}}

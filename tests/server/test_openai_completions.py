@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import re
 import threading
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -17,6 +18,7 @@ import aleator
 from aleator.generate.logprobs import Logprobs
 from aleator.server.bodies import in_thread
 from aleator.server.dialects.llama_infill import infilling
+from aleator.server.vectors import vectors_of
 from aleator.text.tokenizer import Tokenizer
 from tests.server.conftest import Client, MakeClient
 from tests.server.live import until
@@ -372,9 +374,8 @@ async def test_those_who_wait_for_the_vectors_of_others_take_no_threads(
         service.model, "embed", lambda *given, **named: vector if goes_on.wait(30) else vector[:0]
     )
     asked = Request({"type": "http"}, cast(Any, asyncio.Event().wait))  # its client stays
-    made = [
-        asyncio.ensure_future(service.embed(asked, "input", [[1]], "mean", True)) for _ in range(60)
-    ]
+    work = partial(vectors_of, service.model, "input", [[1]], "mean", True)
+    made = [asyncio.ensure_future(service.scored(asked, work)) for _ in range(60)]
     try:
         async with asyncio.timeout(10):
             await asyncio.sleep(0.1)

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import aleator
 from aleator.core.cancellation import check_cancelled
 from aleator.server.dialects.embeddings import DEFAULTS
 from aleator.server.errors import ApiError
+from aleator.server.vectors import vectors_of
 from tests.server.conftest import Client
 
 DOCUMENTS = ["The king is good.", "a dog", "storm and sea"]
@@ -194,7 +196,8 @@ async def test_vectors_that_nobody_waits_for_are_given_up(
         return {"type": "http.disconnect"}
 
     asked = Request({"type": "http"}, receive)
-    made = asyncio.ensure_future(service.embed(asked, "input", [[1]], "mean", True))
+    work = partial(vectors_of, service.model, "input", [[1]], "mean", True)
+    made = asyncio.ensure_future(service.scored(asked, work))
     await asyncio.to_thread(begun.wait, 30)
     if by == "client":
         left.set()

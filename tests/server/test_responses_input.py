@@ -8,11 +8,16 @@ import pytest
 
 from aleator.core.errors import ParameterError
 from aleator.server.chat import ChatRequest
+from aleator.server.dialects.nested import Nested
 from aleator.server.dialects.responses_input import FIELDS, messages_of, repeated, request_of
 
 
 def asked(**body: Any) -> ChatRequest:
     return request_of(FIELDS.read({"input": "Hi", **body}))
+
+
+def body(**fields: Any) -> Nested:
+    return Nested("", fields, "an object")
 
 
 TOOL = {"type": "function", "name": "weather", "parameters": {"type": "object"}, "strict": False}
@@ -74,7 +79,7 @@ def test_what_the_assistant_said_in_a_row_is_one_message() -> None:
         for id, arguments in (("c1", {"city": "Verona"}), ("c2", {}))
     ]
     parts = [{"type": "text", "text": "b"}, {"type": "text", "text": "c"}]
-    assert messages_of(items) == [
+    assert messages_of(body(input=items)) == [
         {"role": "developer", "content": "a"},
         {"role": "user", "content": parts},
         {"role": "assistant", "reasoning_content": "d", "content": "e", "tool_calls": calls},
@@ -87,9 +92,11 @@ def test_what_the_assistant_said_in_a_row_is_one_message() -> None:
 def test_reasoning_without_content_is_its_summary() -> None:
     summary = [{"type": "summary_text", "text": "s"}]
     items = [{"type": "reasoning", "summary": summary}, {"role": "user", "content": "x"}]
-    assert messages_of(items)[0] == {"role": "assistant", "reasoning_content": "s"}
+    assert messages_of(body(input=items))[0] == {"role": "assistant", "reasoning_content": "s"}
     with pytest.raises(ParameterError, match=r"input\[0\]\.content is missing.*encrypted"):
-        messages_of([{"type": "reasoning", "summary": [], "encrypted_content": "gAAAA"}])
+        messages_of(
+            body(input=[{"type": "reasoning", "summary": [], "encrypted_content": "gAAAA"}])
+        )
 
 
 def test_tools_and_the_choice_of_one() -> None:
@@ -237,5 +244,5 @@ def test_the_response_repeats_the_request() -> None:
 def test_what_the_assistant_refused_is_its_text() -> None:
     parts = [{"type": "output_text", "text": "No"}, {"type": "refusal", "refusal": ", I will not."}]
     said = {"type": "message", "role": "assistant", "content": parts}
-    (made,) = messages_of([said])
+    (made,) = messages_of(body(input=[said]))
     assert [each["text"] for each in made["content"]] == ["No", ", I will not."]

@@ -18,6 +18,7 @@ from aleator.core.seeds import fresh_seed
 from aleator.generate.generation import reader_of
 
 if TYPE_CHECKING:
+    from aleator.engine.engine import Engine
     from aleator.keywords import GenerateKeywords
     from aleator.samplers import SamplingParams
     from aleator.text.vocabulary import Vocabulary
@@ -39,14 +40,6 @@ class ChatModel(Protocol):
     @property
     def check_options(self) -> Callable[..., None]:
         """Raises the errors that ``generate`` would raise for options."""
-
-
-class SubmitsRequests(Protocol):
-    """The part of :class:`aleator.Engine` that a conversation's model uses."""
-
-    @property
-    def submit(self) -> Callable[..., Any]:
-        """Queues a request."""
 
 
 class Conversation(Uncopyable):
@@ -92,7 +85,7 @@ class Conversation(Uncopyable):
         preset: str | None = None,
         params: SamplingParams | None = None,
         progress: Callable[[int, int], None] | None = None,
-        engine: SubmitsRequests | None = None,
+        engine: Engine | None = None,
         **options: Unpack[GenerateKeywords],
     ) -> None:
         self.model = model

@@ -85,8 +85,8 @@ class Parser:
             "-h", "--help", action="help", help="show this and leave"
         )
         messages = self.group("messages")
-        messages.switch("-v", "--verbose", help="also what is logged while it works")
-        messages.switch("--log-disable", help="nothing on standard error but errors")
+        messages.switch("-v, --verbose", "also what is logged while it works")
+        messages.switch("--log-disable", "nothing on standard error but errors")
 
     def group(self, title: str) -> Group:
         """A titled group of options in --help."""
@@ -164,23 +164,31 @@ class Group:
     def __init__(self, parser: Parser, group: Any) -> None:
         self.parser, self._group = parser, group
 
-    def option(self, *flags: str, offered: Sequence[str] = (), **settings: Any) -> None:
-        """Add an option with the settings of ``argparse.add_argument``.
+    def option(
+        self, spelled: str, help: str = "", offered: Sequence[str] = (), **settings: Any
+    ) -> None:
+        """Add an option, spelled as --help shows it: ``"-p, --prompt TEXT"``.
 
-        ``offered`` are the words that a shell offers for its value.
+        ``offered`` are the words that a shell offers for its value; ``settings`` are those of
+        ``argparse.add_argument``.
         """
-        action = self._group.add_argument(*flags, **settings)
+        *flags, last = spelled.split(", ")
+        last, _, value = last.partition(" ")
+        flags.append(last)
+        if value:
+            settings["metavar"] = value
+        action = self._group.add_argument(*flags, help=help, **settings)
         self.parser.options.update(dict.fromkeys(flags, action))
         words = tuple(offered or settings.get("choices", ()))
         self.parser.offered.update(dict.fromkeys(flags, words))
 
-    def switch(self, *flags: str, help: str) -> None:
+    def switch(self, spelled: str, help: str) -> None:
         """Add an option without a value."""
-        self.option(*flags, action="store_true", help=help)
+        self.option(spelled, help, action="store_true")
 
     def number(
         self,
-        *flags: str,
+        spelled: str,
         help: str,
         low: int = 1,
         high: int | None = None,
@@ -190,8 +198,7 @@ class Group:
         """Add an option that is an integer within a range; its help ends with the default."""
         if default is not None:
             help += f" (default: {default})"
-        kind = integer(low, high)
-        self.option(*flags, type=kind, default=default, metavar="N", dest=dest, help=help)
+        self.option(spelled, help, type=integer(low, high), default=default, dest=dest)
 
 
 def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:

@@ -50,25 +50,18 @@ def add_arguments(parser: Parser) -> None:
     parser.positional("input", "the requests, a JSON object a line; -: standard input")
     parser.positional("output", "where the results go")
     group = parser.group("what is made")
-    group.number(
-        "--parallel",
-        "-np",
-        high=1024,
-        default=8,
-        help="requests that are made together",
-    )
+    group.number("--parallel, -np N", "requests that are made together", high=1024, default=8)
     add_declared(group, pick(TEXT))
-    group.switch("--no-escape", help=r"take \n, \t and \r in --stop literally")
+    group.switch("--no-escape", r"take \n, \t and \r in --stop literally")
     cluster = parser.group("on a Ray cluster (docs/integrations.md)")
     cluster.option(
-        "--ray",
-        metavar="ADDRESS",
-        help="its workers answer: auto, host:port or ray://host:port; local: a cluster of this machine",
+        "--ray ADDRESS",
+        "its workers answer: auto, host:port or ray://host:port; local: a cluster of this machine",
     )
     cluster.number(
-        "--ray-workers",
+        "--ray-workers N",
+        "workers, each with a model and as many cores as --threads says (default: 1, of 1 core)",
         high=10**6,
-        help="workers, each with a model and as many cores as --threads says (default: 1, of 1 core)",
     )
     add_sampling_options(parser)
     add_model_options(parser)
@@ -77,7 +70,8 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.input is None or arguments.output is None:
         raise ParameterError("input", "give two files: requests, and where the results go")
-    if _same_file(arguments.input, arguments.output):
+    both = arguments.input, arguments.output
+    if all(map(os.path.exists, both)) and os.path.samefile(*both):
         raise ParameterError(
             f"output={arguments.output}: it is the file of the requests: choose another for the results"
         )
@@ -118,10 +112,6 @@ def run(arguments: argparse.Namespace) -> int:
 def _code(lines: list[Line], results: ResultFile) -> int:
     """The exit code when all is done; errors of an earlier run count too."""
     return int(any(line.name in results.errors for line in lines))
-
-
-def _same_file(first: str, second: str) -> bool:
-    return os.path.exists(first) and os.path.exists(second) and os.path.samefile(first, second)
 
 
 class Worker:

@@ -33,15 +33,14 @@ examples:
 
 def add_arguments(parser: Parser) -> None:
     group = parser.group("measurement")
-    group.number("-p", "--n-prompt", low=0, default=512, help="prompt tokens; 0: no prefill test")
-    group.number("-n", "--n-gen", low=0, default=128, help="tokens to decode; 0: no decode test")
+    group.number("-p, --n-prompt N", "prompt tokens; 0: no prefill test", low=0, default=512)
+    group.number("-n, --n-gen N", "tokens to decode; 0: no decode test", low=0, default=128)
     group.number(
-        "-r",
-        "--repetitions",
+        "-r, --repetitions N",
+        "times to measure each test, after one that does not count",
         default=5,
-        help="times to measure each test, after one that does not count",
     )
-    group.switch("--json", help="write JSON instead of a table")
+    group.switch("--json", "write JSON instead of a table")
     add_model_options(parser)
 
 

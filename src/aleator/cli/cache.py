@@ -10,7 +10,7 @@ from pathlib import Path
 
 from aleator.cache.disk_store import DiskStore
 from aleator.cli.arguments import Parser, did_you_mean
-from aleator.cli.models import megabytes
+from aleator.cli.models import mebibytes
 from aleator.cli.terminal import write, write_json
 from aleator.core.errors import ParameterError
 from aleator.generate.options import MOST_BYTES, read_size
@@ -39,12 +39,10 @@ def add_arguments(parser: Parser) -> None:
     parser.positional("key", "pin and unpin: which entry")
     group = parser.group("prompt cache")
     group.option(
-        "--cache-dir",
-        metavar="DIRECTORY",
-        help="where it is (default: aleator/prompts in the user's cache folder)",
+        "--cache-dir DIRECTORY", "where it is (default: aleator/prompts in the user's cache folder)"
     )
-    group.option("--size", metavar="SIZE", help="prune: leave at most so much, such as 500M or 8G")
-    group.switch("--json", help="write JSON")
+    group.option("--size SIZE", "prune: leave at most so much, such as 500M or 8G")
+    group.switch("--json", "write JSON")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -95,7 +93,7 @@ def _act(store: DiskStore, action: str, left: int, as_json: bool) -> None:
         for key, tokens, size, made, model, pinned in before:
             moment = time.strftime("%Y-%m-%d %H:%M", time.localtime(made))
             write(
-                f"{key[:16]} {tokens:>8} tokens {megabytes(size):>12}  {moment}  {model}{', pinned' * pinned}\n"
+                f"{key[:16]} {tokens:>8} tokens {mebibytes(size):>12}  {moment}  {model}{', pinned' * pinned}\n"
             )
         return
     facts: dict[str, object] = {"directory": str(store.directory)}
@@ -120,7 +118,7 @@ def _act(store: DiskStore, action: str, left: int, as_json: bool) -> None:
         return
     for name, value in facts.items():
         if isinstance(value, dict):
-            value = "".join(f"\n  {megabytes(size):>12}  {model}" for model, size in value.items())
+            value = "".join(f"\n  {mebibytes(size):>12}  {model}" for model, size in value.items())
         elif name == "size":
-            value = megabytes(int(str(value)))
+            value = mebibytes(int(str(value)))
         write(f"{name}: {value}\n")

@@ -42,17 +42,15 @@ examples:
 
 def add_arguments(parser: Parser) -> None:
     group = parser.group("what to show")
-    group.option("--script", metavar="TEXT", default=EXAMPLE, help="operations, separated by ;")
+    group.option("--script TEXT", "operations, separated by ;", default=EXAMPLE)
     group.option(
-        "-p",
-        "--prompt",
-        metavar="TEXT",
+        "-p, --prompt TEXT",
+        "how sequences begin (default: %(default)s)",
         default="ROMEO:\\nWhat light",
-        help="how sequences begin (default: %(default)s)",
     )
-    group.number("--seed", low=0, default=1, help="of the tokens")
-    group.number("--sequences", default=8, help="ids")
-    group.option("--png", metavar="FILE", help="draw a picture too (needs aleator[plot])")
+    group.number("--seed N", "of the tokens", low=0, default=1)
+    group.number("--sequences N", "ids", default=8)
+    group.option("--png FILE", "draw a picture too (needs aleator[plot])")
     add_model_options(parser)
 
 

@@ -44,40 +44,29 @@ TEXT = (
 
 def add_arguments(parser: Parser) -> None:
     group = parser.group("conversation")
+    group.option("-sys, --system, --system-prompt TEXT", "what the model is told before all else")
+    group.option("-sysf, --system-prompt-file FILE", "the same in a file, in UTF-8")
+    group.switch("-st, --single-turn", "leave after the first answer")
+    group.option("-p, --prompt TEXT", "a first message")
     group.option(
-        "-sys",
-        "--system",
-        "--system-prompt",
-        metavar="TEXT",
-        help="what the model is told before all else",
-    )
-    group.option(
-        "-sysf", "--system-prompt-file", metavar="FILE", help="the same in a file, in UTF-8"
-    )
-    group.switch("-st", "--single-turn", help="leave after the first answer")
-    group.option("-p", "--prompt", metavar="TEXT", help="a first message")
-    group.option(
-        "--chat-template",
-        "--chat-template-file",
+        "--chat-template, --chat-template-file FILE",
+        "Jinja template that writes messages as text (default: the model's)",
         dest="chat_template",
-        metavar="FILE",
-        help="Jinja template that writes messages as text (default: the model's)",
     )
     group.option(
-        "--chat-template-kwargs",
-        metavar="JSON",
-        help="""variables of the template, such as '{"enable_thinking": false}'""",
+        "--chat-template-kwargs JSON",
+        """variables of the template, such as '{"enable_thinking": false}'""",
     )
     length, stop, shift, *steering = shared.pick(TEXT)
     help = "when the context is full, forget the oldest exchanges instead of ending"
     add_declared(group, (length, stop, replace(shift, help=help), *steering))
     group.switch(
         "--no-escape",
-        help=r"take \n, \t and \r in --stop, --reasoning-budget-message and --dry-sequence-breaker literally",
+        r"take \n, \t and \r in --stop, --reasoning-budget-message and --dry-sequence-breaker literally",
     )
     shared.add_session_options(
         group,
-        about="go on with the conversation in FILE if there is one, and write it there at the end",
+        "go on with the conversation in FILE if there is one, and write it there at the end",
     )
     add_sampling_options(parser)
     shared.add_model_options(parser)

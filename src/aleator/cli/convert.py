@@ -38,9 +38,7 @@ def add_arguments(parser: Parser) -> None:
     parser.positional("directory", "the directory to read, or hf:ORG/NAME")
     parser.positional("out", "the file to write")
     group = parser.group("converting")
-    group.option(
-        "--type", metavar="TYPE", offered=TYPES, help="the type of matrices; left out: as they are"
-    )
+    group.option("--type TYPE", "the type of matrices; left out: as they are", offered=TYPES)
     add_output_options(group)
 
 

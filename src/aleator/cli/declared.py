@@ -26,27 +26,16 @@ def add_declared(
     for each in parameters:
         help = described(each, (defaults or {}).get(each.name, each.neutral)).replace("%", "%%")
         own = f"--{each.name.replace('_', '-')}"
-        flags = [*each.flags, *([own] if names and own not in each.flags else [])]
+        flags = ", ".join([*each.flags, *([own] if names and own not in each.flags else [])])
         if each.flags and each.type is bool and not (isinstance(each, Option) and each.valued):
-            group.option(*flags, dest=each.name, action="store_true", default=None, help=help)
+            group.option(flags, help, dest=each.name, action="store_true", default=None)
         elif each.flags:
             action = "append" if each.type is tuple and each.name != "samplers" else "store"
-            group.option(
-                *flags,
-                offered=("on", "off") if each.type is bool else each.choices,
-                dest=each.name,
-                action=action,
-                metavar=metavar(each),
-                help=help,
-            )
+            words = ("on", "off") if each.type is bool else each.choices
+            group.option(f"{flags} {metavar(each)}", help, words, dest=each.name, action=action)
         if isinstance(each, Option) and each.off_flags:
-            group.option(
-                *each.off_flags,
-                dest=each.name,
-                action="store_false",
-                default=None,
-                help=each.off_help.replace("%", "%%"),
-            )
+            off, why = ", ".join(each.off_flags), each.off_help.replace("%", "%%")
+            group.option(off, why, dest=each.name, action="store_false", default=None)
 
 
 def given(

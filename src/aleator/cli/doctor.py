@@ -47,8 +47,8 @@ ORDER = ("base", "v3", "v4")
 
 def add_arguments(parser: Parser) -> None:
     group = parser.group("GPU")
-    group.switch("--gpu", help="compare samplers, operator and graphs on the GPU with the host")
-    group.switch("--enable", help="with --gpu: make what passes the default on this machine")
+    group.switch("--gpu", "compare samplers, operator and graphs on the GPU with the host")
+    group.switch("--enable", "with --gpu: make what passes the default on this machine")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -68,31 +68,22 @@ examples:
 def add_arguments(parser: Parser) -> None:
     parser.positional("action", "samplers")
     group = parser.group("texts")
-    group.option(
-        "-p", "--prompt", action="append", metavar="TEXT", help="a prompt; several may be given"
-    )
-    group.number("-n", "--n-predict", default=200, help="tokens of a text at most")
-    group.number("--texts", default=8, help="texts of each prompt")
+    group.option("-p, --prompt TEXT", "a prompt; several may be given", action="append")
+    group.number("-n, --n-predict N", "tokens of a text at most", default=200)
+    group.number("--texts N", "texts of each prompt", default=8)
     group = parser.group("settings")
+    group.option("--temps LIST", f"temperatures ({TEMPERATURES})", default=TEMPERATURES)
+    group.option("--only LIST", f"of the settings only these: {', '.join(SETTINGS)}")
     group.option(
-        "--temps", default=TEMPERATURES, metavar="LIST", help=f"temperatures ({TEMPERATURES})"
+        "--setting NAME=OPTIONS",
+        'a setting of your own, such as "mine=--top-p 0.8 --min-p 0.02"; several may be given',
+        action="append",
     )
-    group.option(
-        "--only", metavar="LIST", help=f"of the settings only these: {', '.join(SETTINGS)}"
-    )
-    group.option(
-        "--setting", action="append", metavar="NAME=OPTIONS",
-        help='a setting of your own, such as "mine=--top-p 0.8 --min-p 0.02"; several may be given',
-    )  # fmt: skip
     group = parser.group("results")
-    group.option(
-        "--judge", metavar="FILE", help="a model that says how probable the texts are, a larger one"
-    )
-    group.option(
-        "--html", metavar="FILE", help="write one page with plots, which needs nothing else"
-    )
-    group.option("--svg", metavar="FILE", help="write the first plot alone")
-    group.switch("--json", help="write one JSON object instead of a table")
+    group.option("--judge FILE", "a model that says how probable the texts are, a larger one")
+    group.option("--html FILE", "write one page with plots, which needs nothing else")
+    group.option("--svg FILE", "write the first plot alone")
+    group.switch("--json", "write one JSON object instead of a table")
     add_model_options(parser)
 
 

@@ -61,34 +61,29 @@ examples:
 def add_arguments(parser: Parser) -> None:
     shared.add_text_options(parser, "prompt", "the text before the first step")
     group = parser.group("what to show")
+    group.number("-n, --steps N", "steps to explain, fewer if the model ends the text", default=1)
     group.number(
-        "-n", "--steps", default=1, help="steps to explain, fewer if the model ends the text"
+        "--top N", "tokens to show of each step (default: 10 for one step, 3 for several)", low=0
     )
-    group.number(
-        "--top", low=0, help="tokens to show of each step (default: 10 for one step, 3 for several)"
-    )
-    group.option("--png", metavar="FILE", help="draw a picture too (needs aleator[plot])")
+    group.option("--png FILE", "draw a picture too (needs aleator[plot])")
     group.option(
-        "--html",
-        metavar="FILE",
-        help="write the text with all steps as one page for a browser, which needs nothing else",
+        "--html FILE",
+        "write the text with all steps as one page for a browser, which needs nothing else",
     )
     group.option(
-        "--compare",
-        metavar="OPTIONS",
-        help='write a second text on the same seed with these sampling options changed, such as "--temp 1.5"; '
+        "--compare OPTIONS",
+        'write a second text on the same seed with these sampling options changed, such as "--temp 1.5"; '
         "with --preset among them nothing else of the first chain holds. The page of --html has both, and "
         "where they diverge",
     )
     group.option(
-        "--branch",
-        action="append",
-        metavar="AT=TOKEN",
-        help="write a branch too, for the page of --html: the text up to its token AT (from 0), TOKEN in place "
+        "--branch AT=TOKEN",
+        "write a branch too, for the page of --html: the text up to its token AT (from 0), TOKEN in place "
         'of that, and what follows then. TOKEN is its text, such as "3= king", or its id, "3=#292"; several '
         "may be given",
+        action="append",
     )
-    group.switch("--json", help="write one JSON object instead of text")
+    group.switch("--json", "write one JSON object instead of text")
     add_declared(parser.group("what is written"), shared.pick(TEXT))
     add_sampling_options(parser)
     shared.add_model_options(parser)

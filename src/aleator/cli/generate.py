@@ -75,25 +75,20 @@ def add_arguments(parser: Parser) -> None:
     text = parser.group("what to write")
     add_declared(text, shared.pick(TEXT))
     text.number(
-        "--num",
-        default=1,
-        help="completions to write, in one batch; each has its own random numbers",
+        "--num N", "completions to write, in one batch; each has its own random numbers", default=1
     )
-    text.switch(
-        "--json", help="write one JSON object when all is done, instead of text as it is made"
-    )
+    text.switch("--json", "write one JSON object when all is done, instead of text as it is made")
     text.option(
-        "--replay",
-        metavar="FILE",
-        help="write into FILE what 'aleator replay' needs to make the text again and compare, the prompt "
+        "--replay FILE",
+        "write into FILE what 'aleator replay' needs to make the text again and compare, the prompt "
         "included; a line for each completion",
     )
     shared.add_session_options(
         text,
-        "--prompt-cache",
-        about="keep the text with its keys and values in FILE, written at the end; with a FILE there and "
+        "keep the text with its keys and values in FILE, written at the end; with a FILE there and "
         "no prompt go on where it ended, with its own prompt or one that goes on from its text compute only "
         "what is new",
+        "--session, --prompt-cache FILE",
     )
     add_sampling_options(parser)
     add_declared(parser.group("how a grammar is obeyed"), shared.pick(GRAMMAR))

@@ -32,8 +32,8 @@ examples:
 def add_arguments(parser: Parser) -> None:
     add_text_options(parser, "text", "the text")
     group = parser.group("importance matrix")
-    group.option("-o", "--output", metavar="FILE", help="the file to write")
-    group.number("--chunks", help="chunks to read at most (default: the whole text)")
+    group.option("-o, --output FILE", "the file to write")
+    group.number("--chunks N", "chunks to read at most (default: the whole text)")
     add_model_options(parser, chunk=CHUNK)
 
 

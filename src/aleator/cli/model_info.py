@@ -36,10 +36,10 @@ def add_arguments(parser: Parser) -> None:
     )
     group = parser.group("what to show")
     add_model(group)
-    group.switch("--all", help="also all metadata and all tensors")
-    group.switch("--json", help="write JSON")
+    group.switch("--all", "also all metadata and all tensors")
+    group.switch("--json", "write JSON")
     group.number(
-        "-c", "--ctx-size", help="positions to compute the cache's size for (default: as trained)"
+        "-c, --ctx-size N", "positions to compute the cache's size for (default: as trained)"
     )
     add_cache_types(group, "type in the cache to compute its size for")
     add_declared(parser.group("sizes on devices, which need not be here"), PLACING)

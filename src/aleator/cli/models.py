@@ -26,12 +26,10 @@ examples:
 
 def add_arguments(parser: Parser) -> None:
     group = parser.group("models")
-    group.option("--fetch", metavar="NAME", help="fetch a model of the hub, and write where it is")
-    group.option("--remove", metavar="NAME", help="remove a fetched model from the hub's cache")
-    group.switch("--json", help="write JSON: a list of {name, size, path}")
-    group.option(
-        "-hft", "--hf-token", metavar="TOKEN", help="token for the hub (default: HF_TOKEN)"
-    )
+    group.option("--fetch NAME", "fetch a model of the hub, and write where it is")
+    group.option("--remove NAME", "remove a fetched model from the hub's cache")
+    group.switch("--json", "write JSON: a list of {name, size, path}")
+    group.option("-hft, --hf-token TOKEN", "token for the hub (default: HF_TOKEN)")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -42,7 +40,7 @@ def run(arguments: argparse.Namespace) -> None:
         write(f"{located(name, token=arguments.hf_token)}\n")
     elif arguments.remove is not None:
         for model in remove(arguments.remove):
-            write(f"removed {model.name}, {megabytes(model.size)}\n")
+            write(f"removed {model.name}, {mebibytes(model.size)}\n")
     else:
         show(here(), arguments.json)
 
@@ -70,8 +68,8 @@ def show(models: list[LocalModel], as_json: bool) -> None:
         return
     width = max((len(each.name) for each in models), default=0)
     for each in models:
-        write(f"{each.name:<{width}} {megabytes(each.size):>12} {each.path}\n")
+        write(f"{each.name:<{width}} {mebibytes(each.size):>12} {each.path}\n")
 
 
-def megabytes(size: int) -> str:
+def mebibytes(size: int) -> str:
     return f"{size / 2**20:,.1f} MiB"

@@ -47,38 +47,28 @@ def add_model_options(parser: Parser, *, chunk: int | None = None) -> None:
         add_declared(model, MODEL_OPTIONS)
     else:
         add_declared(model, [each for each in MODEL_OPTIONS if each.name not in OF_TEXTS])
-        model.number(
-            "-c", "--ctx-size", "--n-ctx", default=chunk, dest="n_ctx", help="tokens of a chunk"
-        )
+        model.number("-c, --ctx-size, --n-ctx N", "tokens of a chunk", default=chunk, dest="n_ctx")
     add_declared(parser.group("context"), LOADED)
 
 
 def add_model(group: Group) -> None:
     """Add ``-m``, and the options that name a model of the hub."""
     group.option(
-        "-m",
-        "--model",
-        metavar="PATH",
-        help="a GGUF file, a Hugging Face directory, hf:ORG/NAME[:QUANT], or the NAME of an installed package "
+        "-m, --model PATH",
+        "a GGUF file, a Hugging Face directory, hf:ORG/NAME[:QUANT], or the NAME of an installed package "
         "llm-NAME (default: the bundled model)",
     )
     group.option(
-        "-hf",
-        "-hfr",
-        "--hf-repo",
-        metavar="ORG/NAME[:QUANT]",
-        help="a model of the hub, fetched the first time; QUANT is the type of its tensors (default: Q4_K_M, "
+        "-hf, -hfr, --hf-repo ORG/NAME[:QUANT]",
+        "a model of the hub, fetched the first time; QUANT is the type of its tensors (default: Q4_K_M, "
         "else Q8_0, else the first GGUF file, else safetensors)",
     )
-    group.option("-hff", "--hf-file", metavar="FILE", help="with -hf: this file of the repository")
-    group.option(
-        "-hft", "--hf-token", metavar="TOKEN", help="token for the hub (default: HF_TOKEN)"
-    )
+    group.option("-hff, --hf-file FILE", "with -hf: this file of the repository")
+    group.option("-hft, --hf-token TOKEN", "token for the hub (default: HF_TOKEN)")
     group.switch(
-        "--mlock",
-        help="keep the weights in memory, so that the system never reads them again from disk",
+        "--mlock", "keep the weights in memory, so that the system never reads them again from disk"
     )
-    group.switch("--offline", help="take what was fetched before, and ask nobody")
+    group.switch("--offline", "take what was fetched before, and ask nobody")
 
 
 def model_named(arguments: argparse.Namespace) -> Path | None:
@@ -145,20 +135,16 @@ def add_cache_types(group: Group, what: str) -> None:
     """Add ``-ctk`` and ``-ctv``; ``what`` is their help."""
     for letter in "kv":
         group.option(
-            f"-ct{letter}",
-            f"--cache-type-{letter}",
+            f"-ct{letter}, --cache-type-{letter} NAME",
+            f"{what} ({' or '.join(STORAGE_TYPES)}; default: f16)",
             choices=STORAGE_TYPES,
-            metavar="NAME",
             default="f16",
-            help=f"{what} ({' or '.join(STORAGE_TYPES)}; default: f16)",
         )
 
 
-def add_session_options(group: Group, *flags: str, about: str) -> None:
-    group.option("--session", *flags, metavar="FILE", help=about)
-    group.switch(
-        "--session-new", help="begin anew in the FILE of --session, and replace what it holds"
-    )
+def add_session_options(group: Group, about: str, spelled: str = "--session FILE") -> None:
+    group.option(spelled, about)
+    group.switch("--session-new", "begin anew in the FILE of --session, and replace what it holds")
 
 
 def session_file(arguments: argparse.Namespace) -> AbstractContextManager[SessionFile | None]:
@@ -184,16 +170,14 @@ def announce_session(path: str, session: Session) -> None:
 def add_text_options(parser: Parser, title: str, what: str) -> None:
     """Add the options for a text: ``-p``, ``-f`` or standard input."""
     group = parser.group(title)
-    group.option("-p", "--prompt", metavar="TEXT", help=f"{what}; -: standard input")
+    group.option("-p, --prompt TEXT", f"{what}; -: standard input")
     group.option(
-        "-f",
-        "--file",
-        metavar="FILE",
-        help="file with the text, in UTF-8, of which a last line break is dropped; -: standard input",
+        "-f, --file FILE",
+        "file with the text, in UTF-8, of which a last line break is dropped; -: standard input",
     )
     group.switch(
         "--no-escape",
-        help=r"take \n, \t and \r in -p, --stop and --dry-sequence-breaker literally, not as line break, "
+        r"take \n, \t and \r in -p, --stop and --dry-sequence-breaker literally, not as line break, "
         "tab and return",
     )
 

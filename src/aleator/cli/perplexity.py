@@ -34,8 +34,8 @@ examples:
 def add_arguments(parser: Parser) -> None:
     add_text_options(parser, "text", "the text")
     group = parser.group("measurement")
-    group.number("--chunks", help="chunks to read at most (default: the whole text)")
-    group.switch("--json", help="write one JSON object instead of a line")
+    group.number("--chunks N", "chunks to read at most (default: the whole text)")
+    group.switch("--json", "write one JSON object instead of a line")
     add_model_options(parser, chunk=CHUNK)
 
 

@@ -38,33 +38,33 @@ def add_arguments(parser: Parser) -> None:
     add_model(parser.group("model"))
     group = parser.group("what to plan")
     group.option(
-        "--device",
+        "--device NAME",
+        "what would compute: cuda, which need not be here (default: cuda)",
         choices=("cuda",),
         default="cuda",
-        metavar="NAME",
-        help="what would compute: cuda, which need not be here (default: cuda)",
     )
     group.number(
-        "-c",
-        "--ctx-size",
-        help="tokens of each sequence so far (default: as trained, but at most 4096)",
+        "-c, --ctx-size N", "tokens of each sequence so far (default: as trained, but at most 4096)"
     )
     group.number(
-        "-ub",
-        "--ubatch-size",
+        "-ub, --ubatch-size N",
+        "tokens computed at once, n_ubatch: of pieces of prompts",
         default=CacheOptions().n_ubatch,
-        help="tokens computed at once, n_ubatch: of pieces of prompts",
     )
     add_cache_types(group, "type in the cache")
     group.option(
-        "--bandwidth", type=positive, default=3.35, metavar="X",
-        help="terabytes a second that the GPU reads (default: 3.35, an H100's)",
-    )  # fmt: skip
+        "--bandwidth X",
+        "terabytes a second that the GPU reads (default: 3.35, an H100's)",
+        type=positive,
+        default=3.35,
+    )
     group.option(
-        "--launch-cost", type=positive, default=1.5, metavar="X",
-        help="microseconds that a launch takes (default: 1.5, in a captured graph)",
-    )  # fmt: skip
-    group.switch("--json", help="write JSON")
+        "--launch-cost X",
+        "microseconds that a launch takes (default: 1.5, in a captured graph)",
+        type=positive,
+        default=1.5,
+    )
+    group.switch("--json", "write JSON")
 
 
 def run(arguments: argparse.Namespace) -> None:

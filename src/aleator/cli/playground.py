@@ -35,7 +35,7 @@ SERVER = pick(("host", "port", "playground_memory"), ServerOptions)
 
 def add_arguments(parser: Parser) -> None:
     group = parser.group("playground")
-    group.switch("--no-open", help="print the address only")
+    group.switch("--no-open", "print the address only")
     add_declared(group, SERVER)
     add_model_options(parser)
 

@@ -51,19 +51,15 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.positional("out", "the file to write")
     group = parser.group("quantising")
-    group.option(
-        "--type", metavar="TYPE", offered=tuple(FILE_TYPES), help="the file type, such as Q4_K_M"
-    )
-    group.option(
-        "--imatrix", metavar="FILE", help="importance matrix, of aleator imatrix or llama.cpp"
-    )
+    group.option("--type TYPE", "the file type, such as Q4_K_M", offered=tuple(FILE_TYPES))
+    group.option("--imatrix FILE", "importance matrix, of aleator imatrix or llama.cpp")
     add_output_options(group)
 
 
 def add_output_options(group: Group) -> None:
     """Add the options for how a file is written."""
-    group.switch("--dry-run", help="show what each tensor would become, and write nothing")
-    group.switch("--json", help="write one JSON object instead of lines")
+    group.switch("--dry-run", "show what each tensor would become, and write nothing")
+    group.switch("--json", "write one JSON object instead of lines")
     add_declared(group, THREADS)
 
 

@@ -45,16 +45,15 @@ def add_arguments(parser: Parser) -> None:
     parser.positional("file", "the records; -: standard input")
     records = parser.group("records")
     records.option(
-        "--prompt-file",
-        metavar="FILE",
-        help="the prompt, where a record has only its hash: text in UTF-8, or a JSON list of token ids",
+        "--prompt-file FILE",
+        "the prompt, where a record has only its hash: text in UTF-8, or a JSON list of token ids",
     )
     add_declared(records, (WATERMARK_KEY_FILE,))
     records.switch(
         "--verify",
-        help="draw each token again from its key, at the speed of a prompt, and name the wrong ones",
+        "draw each token again from its key, at the speed of a prompt, and name the wrong ones",
     )
-    records.switch("--any-model", help="go on with a model that is not the one of the record")
+    records.switch("--any-model", "go on with a model that is not the one of the record")
     add_model_options(parser)
 
 

@@ -28,8 +28,8 @@ examples:
 def add_arguments(parser: Parser) -> None:
     parser.positional("name", "show this sampler's contract: its name, letter or another spelling")
     group = parser.group("what to show")
-    group.switch("--presets", help="the presets: order and values")
-    group.switch("--json", help="write JSON")
+    group.switch("--presets", "the presets: order and values")
+    group.switch("--json", "write JSON")
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -23,35 +23,21 @@ def add_sampling_options(parser: Parser, grammars: bool = True) -> None:
     """Declare a flag for every sampling parameter and, with ``grammars``, for constraints on the text."""
     group = parser.group("sampling")
     group.option(
-        "--preset",
-        offered=tuple(PRESETS),
-        metavar="NAME",
-        help=f"named set of parameters: {', '.join(PRESETS)} (default: what the model file says, on top "
+        "--preset NAME",
+        f"named set of parameters: {', '.join(PRESETS)} (default: what the model file says, on top "
         f"of {DEFAULT_PRESET})",
+        offered=tuple(PRESETS),
     )
     add_declared(group, CHAIN)
     add_declared(group, PARAMETERS.values(), DEFAULTS, names=True)
     if not grammars:
         return
     group = parser.group("what the text must obey (docs/grammar.md)")
-    group.option(
-        "--grammar",
-        metavar="GBNF",
-        help="a grammar in llama.cpp's notation, whose first rule is root",
-    )
-    group.option("--grammar-file", metavar="FILE", help="the same in a file; -: standard input")
-    group.option(
-        "-j",
-        "--json-schema",
-        metavar="JSON",
-        help="JSON that a schema describes, such as {} for any JSON",
-    )
-    group.option(
-        "-jf", "--json-schema-file", metavar="FILE", help="the same in a file; -: standard input"
-    )
-    group.option(
-        "--regex", metavar="REGEX", help="text that a regular expression matches as a whole"
-    )
+    group.option("--grammar GBNF", "a grammar in llama.cpp's notation, whose first rule is root")
+    group.option("--grammar-file FILE", "the same in a file; -: standard input")
+    group.option("-j, --json-schema JSON", "JSON that a schema describes, such as {} for any JSON")
+    group.option("-jf, --json-schema-file FILE", "the same in a file; -: standard input")
+    group.option("--regex REGEX", "text that a regular expression matches as a whole")
 
 
 GRAMMAR_OPTIONS = ("grammar", "grammar_file", "json_schema", "json_schema_file", "regex")

@@ -82,7 +82,7 @@ def add_arguments(parser: Parser) -> None:
     add_declared(parser.group("guesses that are checked"), pick(SPECULATION))
     parser.group("texts of options").switch(
         "--no-escape",
-        help=r"take \n, \t and \r in --reasoning-budget-message, --banned-string and --dry-sequence-breaker "
+        r"take \n, \t and \r in --reasoning-budget-message, --banned-string and --dry-sequence-breaker "
         "literally",
     )
     add_sampling_options(parser, grammars=False)

@@ -23,12 +23,12 @@ def add_arguments(parser: Parser) -> None:
     add_text_options(parser, "text", "the text")
     group = parser.group("tokens")
     add_model(group)
-    group.switch("--ids", help="write the ids only, as a Python and JSON list")
-    group.switch("--json", help="write JSON: a list of {id, text, bytes}")
-    group.switch("--no-bos", help="leave out the tokens put around every text (BOS, EOS)")
+    group.switch("--ids", "write the ids only, as a Python and JSON list")
+    group.switch("--json", "write JSON: a list of {id, text, bytes}")
+    group.switch("--no-bos", "leave out the tokens put around every text (BOS, EOS)")
     group.switch(
         "--parse-special",
-        help="read the names of control tokens, such as </s>, as those tokens (default: off)",
+        "read the names of control tokens, such as </s>, as those tokens (default: off)",
     )
 
 

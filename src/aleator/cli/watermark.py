@@ -37,8 +37,8 @@ def add_arguments(parser: Parser) -> None:
     parser.positional("file", "the text")
     group = parser.group("watermark")
     add_declared(group, OPTIONS, {DRAW.name: KEYED[0]})
-    group.switch("--ids", help="FILE is a JSON list of token ids, and no model is needed")
-    group.switch("--json", help="write one JSON object instead of lines")
+    group.switch("--ids", "FILE is a JSON list of token ids, and no model is needed")
+    group.switch("--json", "write one JSON object instead of lines")
     add_model(group)
 
 

@@ -60,7 +60,7 @@ class Served(Protocol):
     ) -> Context:
         """A new context."""
 
-    def tiered(self, context: Context) -> Prefixes | None:
+    def tiers_of(self, context: Context) -> Prefixes | None:
         """The prompt cache for a context, if it is more than the context's own."""
 
 
@@ -116,7 +116,7 @@ class Engine(Uncopyable):
             )
             raise ParameterError("n_ctx", message) from error
         shared = model.request_states.shared_drafts(self.n_ctx, n_seq_max)
-        prefixes = model.tiered(context)
+        prefixes = model.tiers_of(context)
         loop = EngineLoop(context, len(model.vocab), chosen, cached, shared, on_end, prefixes)
         self._loop: EngineLoop | None = loop
         self._final = EngineStats()

@@ -183,12 +183,11 @@ class LoadedModel(Uncopyable):
         weakref.finalize(self, tiers.close).atexit = False
         return tiers
 
-    def tiered(self, context: Context, inner: Prefixes | None = None) -> Prefixes | None:
-        """The cached prefixes of a context (None: those of its own cache), with the tiers below them."""
-        return self.tiers_of(context, inner) or inner
-
     def tiers_of(self, context: Context, inner: Prefixes | None = None) -> TieredPrefixes | None:
-        """Like :meth:`tiered`, but None where there are no tiers."""
+        """The cached prefixes of a context (``inner``; None: those of its own cache), with the tiers below.
+
+        None if there are no tiers.
+        """
         tiers = self.prompt_tiers
         if tiers is None:
             return None

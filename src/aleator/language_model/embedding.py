@@ -15,7 +15,6 @@ from aleator.core.cancellation import check_cancelled
 from aleator.core.errors import ContextFull, FileFormatError, ParameterError, UnsupportedModel
 from aleator.core.integers import exact
 from aleator.core.records import dataclass
-from aleator.engine.prompts import checked_prompts
 from aleator.generate import scores, vectors
 from aleator.generate.context import Context
 from aleator.language_model.base import LoadedModel
@@ -371,9 +370,6 @@ class EmbeddingModel(LoadedModel):
         for part in parts:
             made += compute(context, [given[i] for i in part])
         return made
-
-    def _tokens_of(self, prompts: object) -> list[tuple[int, ...]]:
-        return [self.request_maker.tokens(each) for each in checked_prompts(prompts, 1)]
 
 
 def _check_switches(**given: object) -> None:

@@ -424,7 +424,7 @@ class LanguageModel(ScoringModel):
             context = self.context(n_ctx=cells, n_seq_max=n_seq_max, device=None)
             if self.options.prompt_cache:
                 prefixes = CopiedPrefixes(self._cached_context(), context)
-        below = self.tiered(context, prefixes)
+        below = self.tiers_of(context, prefixes) or prefixes
         run = Run(context, states, self.vocab, self.n_ctx, progress, prefixes=below)
         if own:
             self._user = weakref.ref(run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
@@ -110,21 +111,17 @@ class ScoringModel(EmbeddingModel):
             TokenizerError: Token ids outside the vocabulary.
             ContextFull: A prompt longer than ``n_ctx``.
         """
-        number = exact(top)
-        if number is None or not 0 <= number <= len(self.vocab):
-            raise ParameterError(f"top={top!r:.80}: give 0 to {len(self.vocab)}")
-        n_top: int = number
-        vocab = self.vocab
+        vocab, n_top = self.vocab, exact(top)
+        if n_top is None or not 0 <= n_top <= len(vocab):
+            raise ParameterError(f"top={top!r:.80}: give 0 to {len(vocab)}")
 
         def bytes_of(token: int) -> bytes:
             return vocab.token_bytes(token) if vocab.has_text else b""
 
-        texts = self._tokens_of(prompt if is_list(prompt) else [prompt])
-        made = self._together(
-            texts,
-            texts,
-            lambda context, some: scores.prompt_logprobs_of(context, some, n_top, bytes_of),
-        )
+        prompts = checked_prompts(prompt if is_list(prompt) else [prompt], 1)
+        texts = [self.request_maker.tokens(each) for each in prompts]
+        compute = partial(scores.prompt_logprobs_of, top=n_top, token_bytes=bytes_of)
+        made = self._together(texts, texts, compute)
         return made if is_list(prompt) else made[0]
 
     def perplexity(

@@ -16,7 +16,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Scope
 
 from aleator.core.errors import AleatorError
-from aleator.server.auth import Gate, Hosts, KeyRing, Keys, Replays, loopback_names
+from aleator.server.auth import Gate, KeyRing, add_records, check_hosts, check_keys, loopback_names
 from aleator.server.bodies import BODIES_AT_ONCE, Bodies
 from aleator.server.dialects import DIALECTS, OPENAI, Dialect
 from aleator.server.dialects.llama_slots import Slots
@@ -79,7 +79,7 @@ def routed(dialects: Sequence[Dialect]) -> Starlette:
 def create_guarded(service: Service, metrics: Metrics | None = None) -> GuardedApp:
     """The application with all guards for requests from a network."""
     shown = metrics or Metrics(service.fingerprint)
-    app = Replays(create_app(service, shown), service.model)
+    app = add_records(create_app(service, shown), service.model)
     return guarded(app, service.options, shown, dialects_of(service.options))
 
 
@@ -101,7 +101,7 @@ def guarded(
         timeout=options.client_timeout,
         most_held=BODIES_AT_ONCE * options.max_body_bytes,
     )
-    inner = Keys(inner, answer, KeyRing.of(options.api_key, options.api_key_file))
+    inner = check_keys(inner, answer, KeyRing.of(options.api_key, options.api_key_file))
     if options.cors_origin:
         inner = CORSMiddleware(
             inner,
@@ -111,7 +111,7 @@ def guarded(
             expose_headers=EXPOSED,
         )
     names = None if options.uds is not None else loopback_names(options.host, options.allowed_host)
-    gate = Gate(Hosts(inner, answer, names, options.cors_origin), answer)
+    gate = Gate(check_hosts(inner, answer, names, options.cors_origin), answer)
     return GuardedApp(Requests(gate, paths, metrics.answered, options.log_requests), gate)
 
 

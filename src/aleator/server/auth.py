@@ -1,8 +1,8 @@
 """Access control: API keys, host names against requests forged by web pages, and a draining server.
 
 Every request passes this before a dialect sees it, as pure ASGI middleware.  The order, outermost first:
-draining (:class:`Gate`), names (:class:`Hosts`), keys (:class:`Keys`), bodies (bodies.py).  Connections
-themselves are limited in connections.py, the depth of JSON where it is parsed (fields.py).
+draining (:class:`Gate`), names (:func:`check_hosts`), keys (:func:`check_keys`), bodies (bodies.py).
+Connections themselves are limited in connections.py, the depth of JSON where it is parsed (fields.py).
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def own_namespace(salt: str = "") -> str:
     return namespace_of(current_caller().tenant, salt)
 
 
-def place_of(own: Mapping[str, Any]) -> str:
+def namespace_asked(own: Mapping[str, Any]) -> str:
     """The namespace for a request with these body fields; a new one with ``cache_prompt=false``."""
     if not own.get("cache_prompt", True):
         return one_time_namespace()
@@ -127,17 +127,13 @@ def namespace_of(tenant: str, salt: str = "") -> str:
     return f"{tenant}/{salted if salt else ''}"
 
 
-class Keys:
-    """Lets in requests with a valid key, and notes the caller (:mod:`aleator.server.auth`)."""
+def check_keys(app: ASGIApp, answer: Answer, ring: KeyRing) -> ASGIApp:
+    """An application that lets in requests with a valid key, and notes the caller; others get 401."""
 
-    def __init__(self, app: ASGIApp, answer: Answer, ring: KeyRing) -> None:
-        self._app, self._answer, self._ring = app, answer, ring
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer 401."""
-        app, caller = self._app, Caller()
+    async def checked(scope: Scope, receive: Receive, send: Send) -> None:
+        inner, caller = app, Caller()
         if scope["type"] == "http":
-            tenant = self._ring.tenant(given_key(scope))
+            tenant = ring.tenant(given_key(scope))
             if tenant is None and not needs_no_key(scope["path"]):
                 error = ApiError(
                     401,
@@ -145,13 +141,15 @@ class Keys:
                     code="invalid_api_key",
                     headers={"www-authenticate": "Bearer"},
                 )
-                app = self._answer(scope, error)
+                inner = answer(scope, error)
             caller.tenant = tenant or ""
             set_caller(caller)
         try:
-            await app(scope, receive, send)
+            await inner(scope, receive, send)
         finally:  # asyncio keeps the contexts of timers, cancelled ones too, and those an unloaded model
             caller.begun.clear()
+
+    return checked
 
 
 def needs_no_key(path: str) -> bool:
@@ -168,28 +166,25 @@ def given_key(scope: Scope) -> bytes | None:
     return header(scope, b"x-api-key")
 
 
-class Replays:
-    """Puts the record that reproduces the first text of a response into the header ``x-aleator-replay``.
+def add_records(app: ASGIApp, model: LanguageModel) -> ASGIApp:
+    """An application whose responses have the record of their first text in ``x-aleator-replay``.
 
-    The other texts of the response differ from it in ``completion``.
+    The other texts of a response differ from it in ``completion``.
     """
 
-    def __init__(self, app: ASGIApp, model: LanguageModel) -> None:
-        self._app, self._model = app, model
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
-
+    async def answering(scope: Scope, receive: Receive, send: Send) -> None:
         async def recorded(message: Message) -> None:
             begun = current_caller().begun
             if message["type"] == "http.response.start" and message["status"] == 200 and begun:
                 with suppress(ParameterError):  # it cannot be reproduced
-                    record = Record.of(begun[0], self._model).header()
+                    record = Record.of(begun[0], model).header()
                     own = (b"x-aleator-replay", record.encode("ascii"))
                     message["headers"] = [*message.get("headers", []), own]
             await send(message)
 
-        await self._app(scope, receive, recorded)
+        await app(scope, receive, recorded)
+
+    return answering
 
 
 class Gate:
@@ -232,32 +227,23 @@ class Gate:
         return self._idle.is_set()
 
 
-class Hosts:
-    """Refuses requests that a foreign web page made a browser send.
+def check_hosts(
+    app: ASGIApp, answer: Answer, names: Iterable[str] | None, origins: Iterable[str] = ()
+) -> ASGIApp:
+    """An application that refuses requests that a foreign web page made a browser send, with 400 or 403.
 
     A page can let its own name point to 127.0.0.1 (DNS rebinding); then the header Host has that name.  It can
     also send simple requests to any address without a preflight; then the header Origin has the page's origin.
     """
+    known = None if names is None else frozenset(name.lower() for name in names)
+    allowed = frozenset(origins)
 
-    def __init__(
-        self, app: ASGIApp, answer: Answer, names: Iterable[str] | None, origins: Iterable[str] = ()
-    ) -> None:
-        self._app, self._answer = app, answer
-        self._names = None if names is None else frozenset(name.lower() for name in names)
-        self._origins = frozenset(origins)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer 400 or 403."""
-        error = self._refusal(scope) if scope["type"] == "http" else None
-        app = self._app if error is None else self._answer(scope, error)
-        await app(scope, receive, send)
-
-    def _refusal(self, scope: Scope) -> ApiError | None:
+    def refusal(scope: Scope) -> ApiError | None:
         hosts = [value for name, value in scope["headers"] if name == b"host"]
         if len(hosts) > 1 or (not hosts and scope.get("http_version") == "1.1"):
             return ApiError(400, f"a request has one header Host, and this one {len(hosts)}")
         host = hosts[0].decode("latin-1").strip() if hosts else ""
-        if host and self._names is not None and host_name(host) not in self._names:
+        if host and known is not None and host_name(host) not in known:
             return ApiError(
                 403,
                 f"Host {host!r:.80} is not a name of this server, which listens on this machine only: use "
@@ -265,7 +251,7 @@ class Hosts:
                 code="host_not_allowed",
             )
         origin = (header(scope, b"origin") or b"").decode("latin-1")
-        if origin and "*" not in self._origins and origin not in self._origins:
+        if origin and "*" not in allowed and origin not in allowed:
             _, _, own = origin.partition("://")
             if not host or own.lower() != host.lower():
                 return ApiError(
@@ -275,6 +261,13 @@ class Hosts:
                     code="origin_not_allowed",
                 )
         return None
+
+    async def checked(scope: Scope, receive: Receive, send: Send) -> None:
+        error = refusal(scope) if scope["type"] == "http" else None
+        inner = app if error is None else answer(scope, error)
+        await inner(scope, receive, send)
+
+    return checked
 
 
 def host_name(host: str) -> str:

@@ -21,7 +21,7 @@ from aleator.models.draft_head import head_bytes
 from aleator.models.hub.located import located
 from aleator.models.weights import Weights, open_weights
 from aleator.server.app import create_app
-from aleator.server.auth import Replays
+from aleator.server.auth import add_records
 from aleator.server.options import ServerOptions
 from aleator.server.service import Service
 from aleator.server.telemetry import Metrics
@@ -161,7 +161,7 @@ def entry_of(
         try:
             own = options.replace(alias=(name, *aliases))
             service = Service(loaded, running, own, defaults)
-            app = Replays(create_app(service, metrics), loaded)
+            app = add_records(create_app(service, metrics), loaded)
             service.begin()
         except BaseException:
             running.close()

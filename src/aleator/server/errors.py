@@ -52,6 +52,11 @@ def readable() -> Iterator[None]:
         raise errors.ParameterError("", message) from error
 
 
+def no_model(message: str) -> ApiError:
+    """The error of a request for a model that is not here."""
+    return ApiError(404, message, "model", "model_not_found")
+
+
 def not_built(what: str, instead: str = "") -> ApiError:
     """The 501 error of llama-server for an endpoint or field this server lacks; ``what`` is a sentence."""
     return ApiError(501, f"{what}{': ' if instead else ''}{instead}", code="not_supported")

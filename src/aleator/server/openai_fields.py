@@ -13,19 +13,9 @@ from typing import Any
 from aleator.core.errors import ParameterError
 from aleator.engine.replay import KEY
 from aleator.generate.logprobs import Logprobs, TokenLogprob
+from aleator.server import fields
 from aleator.server.adapters import LORA
-from aleator.server.fields import (
-    MOST_TOP,
-    Body,
-    Field,
-    anything,
-    known_keys,
-    mapping,
-    switch,
-    text,
-    whole,
-    wrong,
-)
+from aleator.server.fields import Body, Field, known_keys, wrong
 
 LEAST_LOGPROB = -9999.0
 """JSON has no infinity; OpenAI writes this for what cannot be."""
@@ -66,9 +56,9 @@ def seconds(name: str, value: Any) -> float:
 OURS = (
     LORA,
     Field("deadline", seconds),
-    Field("cache_salt", text, ""),
-    Field("cache_prompt", switch, True),
-    Field(KEY, switch, False),
+    Field("cache_salt", fields.text, ""),
+    Field("cache_prompt", fields.switch, True),
+    Field(KEY, fields.switch, False),
 )
 """Fields of this server, in every dialect; and llama-server's adapters.
 
@@ -76,26 +66,29 @@ OURS = (
 the same salt only, as in vLLM; ``cache_prompt``: with false the request uses no cached prefix and leaves none;
 ``aleator_replay`` asks for the records of the texts.
 """
-KEPT = Field("kept", switch, option=True)
+KEPT = Field("kept", fields.switch, option=True)
 """Asks for the tokens that the samplers had left: :func:`kept_tokens`, :meth:`Service.check_kept`."""
-TIMES = (Field("timings_per_token", switch, False), Field("return_progress", switch, False))
+TIMES = (
+    Field("timings_per_token", fields.switch, False),
+    Field("return_progress", fields.switch, False),
+)
 """Fields of llama-server: the first asks for ``timings``, the second asks a stream for ``prompt_progress``."""
 FORM = (
-    Field("response_format", mapping),
-    Field("structured_outputs", mapping),
-    Field("guided_choice", anything),
+    Field("response_format", fields.mapping),
+    Field("structured_outputs", fields.mapping),
+    Field("guided_choice", fields.anything),
 )
 """What the text must be; :func:`force_form` makes options of it."""
 CHAT = (
     *FORM,
-    Field("messages", anything, required=True),
-    Field("tools", anything),
-    Field("tool_choice", anything),
-    Field("logprobs", switch, False),
-    Field("top_logprobs", whole(0, MOST_TOP)),
-    Field("reasoning_effort", text),
-    Field("enable_thinking", switch),
-    Field("chat_template_kwargs", mapping),
+    Field("messages", fields.anything, required=True),
+    Field("tools", fields.anything),
+    Field("tool_choice", fields.anything),
+    Field("logprobs", fields.switch, False),
+    Field("top_logprobs", fields.whole(0, fields.MOST_TOP)),
+    Field("reasoning_effort", fields.text),
+    Field("enable_thinking", fields.switch),
+    Field("chat_template_kwargs", fields.mapping),
 )
 """Fields of a chat."""
 NOT_OF_CHATS = ("echo", "heal", "parse_special", "shown_tokens", "reasoning_marks")
@@ -151,7 +144,6 @@ def format_options(asked: Mapping[str, Any] | None) -> dict[str, Any]:
         holder = asked.get("json_schema", asked if "schema" in asked else None)
         if holder is not asked and isinstance(holder, Mapping):
             known_keys(f"{name}.json_schema", holder, ("name", "description", "schema", "strict"))
-            switch(f"{name}.json_schema.strict", bool(holder.get("strict")))
         schema = holder.get("schema") if isinstance(holder, Mapping) else None
         if isinstance(schema, Mapping):
             return {"json_schema": schema}
@@ -174,7 +166,7 @@ def _structured(asked: Mapping[str, Any] | None) -> dict[str, Any]:
     if key == "choice":
         return _one_of(f"{name}.choice", value)
     if key == "json_object":
-        return {"json_schema": {"type": "object"}} if switch(f"{name}.{key}", value) else {}
+        return {"json_schema": {"type": "object"}} if fields.switch(f"{name}.{key}", value) else {}
     return {STRUCTURED[key]: value}
 
 

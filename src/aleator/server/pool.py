@@ -23,7 +23,7 @@ from aleator.core.memory import memory_limit
 from aleator.engine.stats import EngineStats
 from aleator.server.bodies import BODIES_AT_ONCE, in_thread, no_room
 from aleator.server.entry import Entry, Loaded
-from aleator.server.errors import ApiError
+from aleator.server.errors import ApiError, no_model
 from aleator.server.native_memory import return_memory
 from aleator.server.options import ServerOptions
 from aleator.server.telemetry import event, failure
@@ -148,22 +148,14 @@ class Pool:
         """The model of a request; ApiError where no model has the name."""
         if name in self._shared:
             models = _listing([each.name for each in self._shared[name]])
-            raise ApiError(
-                404,
-                f"model={name!r:.80} is an adapter of {models}: give one of these, and adapters={name!r:.80}",
-                "model",
-                "model_not_found",
+            raise no_model(
+                f"model={name!r:.80} is an adapter of {models}: give one of these, and adapters={name!r:.80}"
             )
         found = self.default if name is None else self.by_name.get(name)
         if found is None and self.options.any_model:
             found = self.default
         if found is None:
-            raise ApiError(
-                404,
-                f"model={name!r:.80}: this server has {_listing([*self.by_name])}",
-                "model",
-                "model_not_found",
-            )
+            raise no_model(f"model={name!r:.80}: this server has {_listing([*self.by_name])}")
         return found
 
     @asynccontextmanager

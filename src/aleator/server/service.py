@@ -36,13 +36,13 @@ from aleator.server.adapters import choose
 from aleator.server.auth import current_caller, own_namespace
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.chat import ChatAnswer, ChatChoice, ChatRequest
-from aleator.server.errors import ApiError, readable
+from aleator.server.errors import ApiError, no_model, readable
 from aleator.server.fields import Body, Fields, constrained
 from aleator.server.grammar_limits import Trials
 from aleator.server.grammars import MAX_CONCURRENT, Grammars
 from aleator.server.options import ServerOptions
 from aleator.server.streaming import unless_gone
-from aleator.server.vectors import Vectors, Work, vectors_of
+from aleator.server.vectors import TimedWork
 
 R = TypeVar("R")
 OF_SEARCH = frozenset({*prompts.BEAM_OPTIONS, *prompts.SAMPLING, "preset"})
@@ -98,7 +98,7 @@ class Service:
             _ = self.chat_format  # so that a wrong one is refused now
         self._making = threading.Lock()
         self._scoring: anyio.CapacityLimiter | None = None
-        self._under_way: WeakSet[Generation | Work] = WeakSet()
+        self._under_way: WeakSet[Generation | TimedWork] = WeakSet()
         self.grammars = Grammars(model.tokenizer)
 
     def begin(self) -> None:
@@ -121,12 +121,9 @@ class Service:
         if name in self.adapters.names:
             return name
         known = " or ".join(map(repr, (*self.names, *self.adapters.names)))
-        raise ApiError(
-            404,
+        raise no_model(
             f"model={name!r:.80}: this server has {known}; other names are taken with --alias NAME or "
-            "--any-model",
-            "model",
-            "model_not_found",
+            "--any-model"
         )
 
     def check_no_adapter(self, name: str) -> None:
@@ -205,22 +202,6 @@ class Service:
         """The prompt's tokens of some messages; generates nothing."""
         return (await in_thread(self._asked, request)).tokens
 
-    async def embed(
-        self,
-        request: Request,
-        name: str,
-        texts: Sequence[str | Sequence[int]],
-        pooling: str | None,
-        normalize: bool,
-        truncate: bool = False,
-        dimensions: int | None = None,
-    ) -> tuple[Vectors, int]:
-        """The result of :func:`~aleator.server.vectors.vectors_of`."""
-        work = partial(
-            vectors_of, self.model, name, texts, pooling, normalize, truncate, dimensions
-        )
-        return await self.scored(request, work)
-
     async def scored(self, request: Request, work: Callable[[], R]) -> R:
         """The result of ``work``, which computes with the model itself and is called in a thread.
 
@@ -230,7 +211,7 @@ class Service:
             # One request at a time.  The others wait without threads, or those that need one for a moment would
             # wait for all of them.
             self._scoring = anyio.CapacityLimiter(1)
-        own = Work(self.options.request_timeout)
+        own = TimedWork(self.options.request_timeout)
         self._under_way.add(own)
 
         def ended() -> R:

@@ -298,31 +298,30 @@ class Metrics:
         about = Gauge("info", "what runs here", ("version", "fingerprint"), **own)
         about.labels(__version__, fingerprint).set(1)
         self._longest = 0
-        self._stats: Callable[[], EngineStats] | None = None
-        self._models: Callable[[], Mapping[str, EngineStats]] = dict
-        self._tiers: Tell | None = None
+        self._labels: tuple[str, ...] = ()
+        # Counts by the values of the labels
+        self._stats: Callable[[], Mapping[tuple[str, ...], EngineStats]] = dict
+        self._tiers: Tell = dict
 
     def watch(self, stats: Callable[[], EngineStats], tiers: Tell | None) -> None:
         """Add the counts of an engine and of tiers; called once, with the functions that each scrape calls."""
-        self._stats, self._tiers = stats, tiers
+        self._stats, self._tiers = lambda: {(): stats()}, tiers or dict
         self.registry.register(self)
 
     def watch_models(self, stats: Callable[[], Mapping[str, EngineStats]]) -> None:
         """Add the counts of several engines, by the names of their models; as :meth:`watch` otherwise."""
-        self._models = stats
+        self._labels = ("model",)
+        self._stats = lambda: {(name,): counts for name, counts in stats().items()}
         self.registry.register(self)
 
     def collect(self) -> Iterator[MetricFamily]:
         """The current :data:`ENGINE_METRICS`, and :data:`TIERS` with the tier as label: ram or disk."""
-        tiers = {} if self._tiers is None else self._tiers()
-        labels = () if self._stats is not None else ("model",)
-        own = {(name,): stats for name, stats in self._models().items()}
-        counted = own if self._stats is None else {(): self._stats()}
+        tiers, counted = self._tiers(), self._stats()
         for metric in ENGINE_METRICS:
             family = CounterMetricFamily if metric.counts else GaugeMetricFamily
-            figures = family(f"aleator_{metric.name}", metric.help, labels=labels)
-            for label, stats in counted.items():
-                figures.add_metric(label, metric.value(stats))
+            figures = family(f"aleator_{metric.name}", metric.help, labels=self._labels)
+            for values, stats in counted.items():
+                figures.add_metric(values, metric.value(stats))
             yield figures
         for name, help in TIERS.items() if tiers else ():
             made = CounterMetricFamily(f"aleator_prompt_cache_{name}", help, labels=("tier",))
@@ -351,8 +350,8 @@ class Metrics:
 
     def page(self) -> bytes:
         """All metrics in Prometheus' text format; those of one model under llama-server's names, too."""
-        made = generate_latest(self.registry)
-        return made if self._stats is None else made + llama_metrics(self._stats(), self._longest)
+        made, one = generate_latest(self.registry), self._stats().get(())
+        return made if one is None else made + llama_metrics(one, self._longest)
 
 
 def _rate(of: float, per: float) -> float:

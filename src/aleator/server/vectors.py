@@ -21,7 +21,7 @@ MOST_STATES = 2**25
 """Bytes of hidden states that a response may have, before they are written as text."""
 
 
-class Work:
+class TimedWork:
     """Work of a request; :meth:`check` ends it where the client has left, or its time is over."""
 
     def __init__(self, seconds: float | None) -> None:
@@ -51,7 +51,7 @@ def vectors_of(
     texts: Sequence[str | Sequence[int]],
     pooling: str | None,
     normalize: bool,
-    truncate: bool,
+    truncate: bool = False,
     dimensions: int | None = None,
 ) -> tuple[Vectors, int]:
     """Vectors of texts, and how many tokens these have together; errors name the text by its place."""

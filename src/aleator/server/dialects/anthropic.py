@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from aleator.server.chat import ChatAnswer, ChatChoice, ChatEvent, ChatStop, Usage
 from aleator.server.dialects.anthropic_input import COUNTED, FIELDS, request_of
-from aleator.server.dialects.nested import fitting, in_words, input_of, with_records
+from aleator.server.dialects.nested import in_words, input_of, thinking_if_known, with_records
 from aleator.server.errors import ApiError
 from aleator.server.fields import Body
 from aleator.server.service import Service, read_body
@@ -167,7 +167,7 @@ async def messages(request: Request) -> Response:
     service, body = await read_body(request, FIELDS)
     asked = request_of(body)
     with in_words(WORDS, body):
-        answer = await service.chat(fitting(asked, service))
+        answer = await service.chat(thinking_if_known(asked, service))
     writer = MessageWriter(secrets.token_hex(12), body.own["model"])
     stops = asked.options.get("stop", ())
     headers = {"x-aleator-seed": str(answer.seed)}
@@ -191,7 +191,7 @@ async def count_tokens(request: Request) -> Response:
     service, body = await read_body(request, COUNTED)
     asked = request_of(body)
     with in_words(WORDS, body):
-        tokens = await service.chat_tokens(fitting(asked, service))
+        tokens = await service.chat_tokens(thinking_if_known(asked, service))
     return JSONResponse({"input_tokens": len(tokens)})
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from aleator.core.errors import ParameterError
 from aleator.server.accepted import LABEL, Accepted
-from aleator.server.auth import place_of
+from aleator.server.auth import namespace_asked
 from aleator.server.chat import ChatRequest
 from aleator.server.dialects import nested
 from aleator.server.dialects.nested import Nested
@@ -56,8 +56,8 @@ _SHARED = (
     Field("system", anything),
     Field("tools", anything),
     Field("tool_choice", anything),
-    Field("thinking", anything, {}),
-    Field("output_config", anything, {}),
+    Field("thinking", anything),
+    Field("output_config", anything),
     Field("output_format", anything),
 )
 FIELDS = Fields(
@@ -79,38 +79,36 @@ COUNTED = Fields(
 
 def request_of(body: Body) -> ChatRequest:
     """Convert a request to a chat request."""
-    own, options, lenient = body.own, body.options, body.lenient
+    own, options, given = body.own, body.options, nested.of_body(body)
     if own.get("stop_sequences"):
         options["stop"] = own["stop_sequences"]
-    thinking, budget = _thinking(own["thinking"], lenient)
+    thinking, budget = _thinking(given)
     if budget is not None:
         options["reasoning_budget"] = budget
-    schema = _schema(own["output_format"], "output_format", lenient)
-    output = Nested("output_config", own["output_config"], "an object", lenient)
+    schema = _schema(given, "output_format")
+    output = given.within("output_config")
     effort = output.optional("effort", text)
-    schema = schema or _schema(output.value("format"), "output_config.format", lenient)
+    schema = schema or _schema(output, "format")
     output.done()
     if schema is not None:
         body.force("output_config.format", {"json_schema": schema})
-    choice, parallel = _tool_choice(own["tool_choice"], lenient)
+    choice, parallel = _tool_choice(given)
     return ChatRequest(
-        messages=messages_of(own["messages"], own["system"], lenient),
-        tools=[
-            _tool(each) for each in nested.listed("tools", own["tools"], "a list of tools", lenient)
-        ],
+        messages=messages_of(given),
+        tools=[_tool(each) for each in given.objects("tools", "a list of tools")],
         tool_choice=choice,
         parallel_tool_calls=parallel,
         enable_thinking=thinking,
         template_arguments=template_arguments(own, effort),
         options=options,
         deadline=own.get("deadline"),
-        namespace=place_of(own),
+        namespace=namespace_asked(own),
     )
 
 
-def _thinking(given: object, lenient: bool) -> tuple[bool | None, int | None]:
+def _thinking(body: Nested) -> tuple[bool | None, int | None]:
     """Whether the model reasons (None: the template's default), and its budget in tokens (None: no limit)."""
-    thinking = Nested("thinking", given, "an object with a type", lenient)
+    thinking = body.within("thinking", "an object with a type")
     kind = thinking.choice("type", "adaptive", "enabled", "disabled")
     budget = thinking.optional("budget_tokens", whole(1, 2**31 - 1))
     thinking.take(_THINKING)
@@ -122,11 +120,11 @@ def _thinking(given: object, lenient: bool) -> tuple[bool | None, int | None]:
     return kind == "enabled", budget
 
 
-def _schema(given: object, where: str, lenient: bool) -> dict[str, Any] | None:
+def _schema(holder: Nested, name: str) -> dict[str, Any] | None:
     """The schema of the content; None: any text."""
-    if given is None:
+    wanted = holder.nested(name, "an object with a type and a schema")
+    if wanted is None:
         return None
-    wanted = Nested(where, given, "an object with a type and a schema", lenient)
     wanted.choice("type", "json_schema")
     schema = wanted.optional("schema", mapping)
     wanted.done()
@@ -157,11 +155,11 @@ def _tool(tool: Nested) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _tool_choice(given: object, lenient: bool) -> tuple[str | None, bool]:
+def _tool_choice(body: Nested) -> tuple[str | None, bool]:
     """Whether a tool must be called, in a chat's terms, and whether several calls are allowed."""
-    if given is None:
+    choice = body.nested("tool_choice", 'an object such as {"type": "auto"}')
+    if choice is None:
         return None, True
-    choice = Nested("tool_choice", given, 'an object such as {"type": "auto"}', lenient)
     kind = choice.choice("type", "auto", "any", "tool", "none")
     one = choice.flag("disable_parallel_tool_use")
     name = choice.text("name") if kind == "tool" else None
@@ -169,20 +167,18 @@ def _tool_choice(given: object, lenient: bool) -> tuple[str | None, bool]:
     return name or {"any": "required"}.get(kind, kind), not one
 
 
-def messages_of(
-    given: object, system: object = None, lenient: bool = False
-) -> list[dict[str, Any]]:
+def messages_of(body: Nested) -> list[dict[str, Any]]:
     """Messages of a chat, the system prompt first.
 
     Consecutive turns of one role become one message, as at Anthropic.  Tool results are messages of their own,
     in the order of the blocks.
     """
     made: list[dict[str, Any]] = []
-    for text_of_system in _texts("system", system, lenient):
+    for text_of_system in _texts(body, "system"):
         _last(made, "system")["content"].append(text_of_system)
-    messages = nested.listed("messages", given, "a list of messages", lenient)
+    messages = body.objects("messages", "a list of messages")
     if not messages:
-        raise wrong("messages", given, "give at least one message")
+        raise wrong("messages", body.value("messages"), "give at least one message")
     role = "user"
     for message in messages:
         role = message.choice("role", "user", "assistant", "system")
@@ -208,7 +204,7 @@ def _add_block(block: Nested, role: str, made: list[dict[str, Any]]) -> None:
     kind = block.value("type")
     block.accept("cache_control")
     if role == "user" and kind == "tool_result":
-        texts = _texts(block.path("content"), block.value("content"), block.lenient)
+        texts = _texts(block, "content")
         block.accept("toolset_name")
         if block.flag("is_error"):
             texts = [ERROR + "".join(texts[:1]), *texts[1:]]
@@ -237,12 +233,13 @@ def _last(made: list[dict[str, Any]], role: str) -> dict[str, Any]:
     return made[-1]
 
 
-def _texts(where: str, given: object, lenient: bool) -> list[str]:
+def _texts(holder: Nested, name: str) -> list[str]:
     """The texts of a text or a list of text blocks."""
+    given = holder.value(name)
     if isinstance(given, str):
         return [given]
     texts = []
-    for block in nested.listed(where, given, "a text, or a list of blocks of text", lenient):
+    for block in holder.objects(name, "a text, or a list of blocks of text"):
         block.accept("cache_control", "citations")
         texts.append(nested.text_part(block, "text"))
         block.done()

@@ -25,7 +25,7 @@ from aleator.server.dialects.llama_fields import prompts_of, tokens_of
 from aleator.server.errors import ApiError
 from aleator.server.fields import MOST_PROMPTS, Field, own_fields, wrong
 from aleator.server.service import Service, read_body
-from aleator.server.vectors import Vectors
+from aleator.server.vectors import Vectors, vectors_of
 
 Texts = list[str | list[int]]
 
@@ -82,15 +82,9 @@ async def embeddings(request: Request) -> Response:
     own = body.own
     service.check_no_adapter(own["model"])
     pooling = one_vector(service, own["pooling"])
-    vectors, n_tokens = await service.embed(
-        request,
-        "input",
-        own["input"],
-        pooling,
-        own["normalize"],
-        own["truncate"],
-        own["dimensions"],
-    )
+    how = own["normalize"], own["truncate"], own["dimensions"]
+    work = partial(vectors_of, service.model, "input", own["input"], pooling, *how)
+    vectors, n_tokens = await service.scored(request, work)
     made = {
         "object": "list",
         "data": await in_thread(_entries, vectors, own["encoding_format"] == "base64"),
@@ -128,7 +122,10 @@ async def embedding(request: Request) -> Response:
     _, prompts = own[given]
     read = partial(tokens_of, service.model.tokenizer, parse_special=True, to_continue=False)
     texts = [await in_thread(read, each) for each in prompts]
-    vectors, _ = await service.embed(request, given, texts, own["pooling"], False, own["truncate"])
+    how = own["pooling"], False, own["truncate"]
+    vectors, _ = await service.scored(
+        request, partial(vectors_of, service.model, given, texts, *how)
+    )
     # As in llama-server, vectors of tokens are not divided by their norms.
     power = own["embd_normalize"] if isinstance(vectors, np.ndarray) else -1
     made: list[dict[str, Any]] = [

@@ -37,7 +37,7 @@ from aleator.generate.session import (
 from aleator.generate.session_file import SessionFile
 from aleator.models.adapters import key_of
 from aleator.server.adapters import numbered
-from aleator.server.auth import own_namespace, place_of
+from aleator.server.auth import namespace_asked, own_namespace
 from aleator.server.bodies import in_thread
 from aleator.server.dialects.llama_results import settings, without_text
 from aleator.server.errors import ApiError, not_built
@@ -107,7 +107,7 @@ class Slots:
         Erasing only when the request starts would be after its look-ups, and once for each of its texts.
         """
         if number < 0:
-            return place_of(own)
+            return namespace_asked(own)
         namespace = own_namespace(own["cache_salt"])
         where = self.namespace(number, namespace)
         if not own["cache_prompt"]:

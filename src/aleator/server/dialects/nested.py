@@ -40,7 +40,7 @@ class Nested:
     reading code is the only list of an object's fields.  ``null`` counts as absent.
 
     Args:
-        where: Its path in the body, such as ``input[2]``.
+        where: Its path in the body, such as ``input[2]``; "" for the body itself.
         value: The given value.
         shape: What to give, for the error message.
         lenient: Log unknown fields and unsupported requests instead of refusing them.
@@ -55,7 +55,7 @@ class Nested:
 
     def path(self, name: str) -> str:
         """The path of a field."""
-        return f"{self.where}.{name}"
+        return f"{self.where}.{name}" if self.where else name
 
     def has(self, name: str) -> bool:
         """Whether a field is given and not null."""
@@ -94,9 +94,20 @@ class Nested:
             return None
         return Nested(self.path(name), value, shape, self.lenient)
 
+    def within(self, name: str, shape: str = "an object") -> Nested:
+        """As :meth:`nested`, but an empty object if absent."""
+        return self.nested(name, shape) or Nested(self.path(name), {}, shape, self.lenient)
+
     def objects(self, name: str, shape: str = "a list of objects") -> list[Nested]:
         """A list of objects; [] if absent."""
-        return listed(self.path(name), self.value(name), shape, self.lenient)
+        where, value = self.path(name), self.value(name)
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            raise wrong(where, value, f"give {shape}")
+        return [
+            Nested(f"{where}[{i}]", each, "an object", self.lenient) for i, each in enumerate(value)
+        ]
 
     def take(self, accepted: Mapping[str, Accepted]) -> None:
         """Read fields that are accepted but ignored."""
@@ -119,13 +130,9 @@ class Nested:
         log.warning("ignored: %s", message)
 
 
-def listed(where: str, value: object, shape: str, lenient: bool = False) -> list[Nested]:
-    """A list of objects; [] if absent."""
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise wrong(where, value, f"give {shape}")
-    return [Nested(f"{where}[{i}]", each, "an object", lenient) for i, each in enumerate(value)]
+def of_body(body: Body) -> Nested:
+    """The fields of a body that hold objects."""
+    return Nested("", body.own, "an object", body.lenient)
 
 
 def text_part(part: Nested, *types: str) -> str:
@@ -194,7 +201,7 @@ def in_words(words: Mapping[str, str], body: Body) -> Iterator[None]:
         raise ParameterError(name, message) from error
 
 
-def fitting(asked: ChatRequest, service: Service) -> ChatRequest:
+def thinking_if_known(asked: ChatRequest, service: Service) -> ChatRequest:
     """Remove a request to turn reasoning off if the model has none.
 
     Clients send it for every model, and such a model complies anyway.

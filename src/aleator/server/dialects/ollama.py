@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Container, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,29 +19,21 @@ from aleator.chat.reply import Reply
 from aleator.core.errors import AleatorError, UnsupportedModel
 from aleator.core.version import __version__
 from aleator.generate.logprobs import Logprobs
+from aleator.server import fields
 from aleator.server.accepted import Accepted
 from aleator.server.adapters import choose
-from aleator.server.auth import place_of
+from aleator.server.auth import namespace_asked
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.chat import ChatAnswer, ChatChoice, ChatEvent, ChatRequest
 from aleator.server.dialects import ollama_input
 from aleator.server.dialects.embeddings import one_vector, texts_of
-from aleator.server.dialects.nested import fitting, in_words, input_of, with_records
+from aleator.server.dialects.nested import in_words, input_of, thinking_if_known, with_records
 from aleator.server.errors import ApiError, api_error
-from aleator.server.fields import (
-    Body,
-    Field,
-    Fields,
-    mapping,
-    own_fields,
-    switch,
-    text,
-    whole,
-    wrong,
-)
+from aleator.server.fields import Body, Field, Fields, own_fields, wrong
 from aleator.server.openai_fields import token_logprobs
 from aleator.server.service import Service
 from aleator.server.streaming import NDJSON, EventStream, dumps, unless_gone
+from aleator.server.vectors import vectors_of
 
 NANO = 1_000_000_000
 
@@ -248,22 +241,22 @@ WORDS = {
 """What errors of a chat are called here."""
 
 EMBED = own_fields(
-    Field("model", text, required=True),
+    Field("model", fields.text, required=True),
     Field("input", texts_of, required=True),
-    Field("dimensions", whole(1, 2**31 - 1)),
-    Field("truncate", switch, False),
-    Field("options", mapping),
+    Field("dimensions", fields.whole(1, 2**31 - 1)),
+    Field("truncate", fields.switch, False),
+    Field("options", fields.mapping),
     accepted={"keep_alive": ollama_input.REQUEST["keep_alive"]},
 )
 EMBEDDING = own_fields(
-    Field("model", text, required=True),
-    Field("prompt", lambda name, value: texts_of(name, text(name, value)), required=True),
-    Field("options", mapping),
+    Field("model", fields.text, required=True),
+    Field("prompt", lambda name, value: texts_of(name, fields.text(name, value)), required=True),
+    Field("options", fields.mapping),
     accepted=EMBED.accepted,
 )
 """What older clients ask."""
 SHOW = own_fields(
-    Field("model", text, required=True, aliases=("name",)),
+    Field("model", fields.text, required=True, aliases=("name",)),
     accepted={
         "verbose": Accepted("everything is shown"),
         "system": Accepted("give a system message with each request", ("",)),
@@ -304,7 +297,7 @@ async def generate(request: Request) -> Response:
             body.own["prompt"],
             {**options, "parse_special": True},
             deadline=body.own["deadline"],
-            namespace=place_of(body.own),
+            namespace=namespace_asked(body.own),
         )
     answer = ChatAnswer(made, lambda index, each: ChatChoice(index, each, Reply(None)))
     return await _written(request, body, writer, answer)
@@ -316,11 +309,11 @@ def untagged(name: str, known: Container[str]) -> str:
 
 
 async def _read(
-    request: Request, fields: Fields, chat: bool = False
+    request: Request, known: Fields, chat: bool = False
 ) -> tuple[Service, Body, OllamaWriter]:
     """The service, what a body says, and what writes the answer; the model's tag may be left out."""
     service: Service = request.app.state.service
-    body = fields.read(await body_of(request), service.options.lenient)
+    body = known.read(await body_of(request), service.options.lenient)
     name: str = body.own["model"]
     model = service.check_model(untagged(name, service.names))
     choose(Body({**body.own, "model": model}, body.options, body.spelled), service.adapters)
@@ -332,7 +325,7 @@ async def _answered(
 ) -> Response:
     service: Service = request.app.state.service
     with in_words(WORDS, body):
-        answer = await service.chat(fitting(asked, service))
+        answer = await service.chat(thinking_if_known(asked, service))
     return await _written(request, body, writer, answer)
 
 
@@ -376,9 +369,9 @@ async def embed(request: Request) -> Response:
     service.check_no_adapter(untagged(body.own["model"], service.names))
     ollama_input.checked_options(body, service.model.n_ctx)  # none changes a vector
     pooling, own = one_vector(service, None), body.own
-    vectors, n_tokens = await service.embed(
-        request, "input", own["input"], pooling, True, own["truncate"], own["dimensions"]
-    )
+    how = pooling, True, own["truncate"], own["dimensions"]
+    work = partial(vectors_of, service.model, "input", own["input"], *how)
+    vectors, n_tokens = await service.scored(request, work)
     made = {
         "model": body.own["model"],
         "embeddings": await in_thread(lambda: [row.tolist() for row in vectors]),
@@ -395,7 +388,8 @@ async def embedding(request: Request) -> Response:
     service.check_no_adapter(untagged(body.own["model"], service.names))
     ollama_input.checked_options(body, service.model.n_ctx)  # none changes a vector
     pooling, own = one_vector(service, None), body.own
-    (vector,), _ = await service.embed(request, "prompt", own["prompt"], pooling, False)
+    work = partial(vectors_of, service.model, "prompt", own["prompt"], pooling, False)
+    (vector,), _ = await service.scored(request, work)
     return JSONResponse({"embedding": vector.tolist()})
 
 

@@ -8,24 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aleator.core.errors import ParameterError
+from aleator.server import fields
 from aleator.server.accepted import Accepted
-from aleator.server.auth import place_of
+from aleator.server.auth import namespace_asked
 from aleator.server.chat import ChatRequest
-from aleator.server.dialects.nested import Nested, arguments_of, chat_call, listed
-from aleator.server.fields import (
-    SPELLINGS,
-    Body,
-    Field,
-    Fields,
-    anything,
-    listing,
-    mapping,
-    of_type,
-    switch,
-    text,
-    whole,
-    wrong,
-)
+from aleator.server.dialects.nested import Nested, arguments_of, chat_call, of_body
+from aleator.server.fields import SPELLINGS, Body, Field, Fields, wrong
 from aleator.server.openai_fields import OURS, template_arguments
 
 _LOADED = Accepted("one model stays loaded; of several, each as long as it says")
@@ -72,29 +60,33 @@ def _format(name: str, value: Any) -> Any:
 
 
 _SHARED = (
-    Field("model", text, required=True),
-    Field("options", mapping),
+    Field("model", fields.text, required=True),
+    Field("options", fields.mapping),
     Field("format", _format, ""),
-    Field("stream", switch, True),
-    Field("think", of_type(bool | str, "give true, false, or a level such as 'low'")),
-    Field("logprobs", switch, False),
-    Field("top_logprobs", whole(0, 20), 0),
-    Field("chat_template_kwargs", mapping),
+    Field("stream", fields.switch, True),
+    Field("think", fields.of_type(bool | str, "give true, false, or a level such as 'low'")),
+    Field("logprobs", fields.switch, False),
+    Field("top_logprobs", fields.whole(0, 20), 0),
+    Field("chat_template_kwargs", fields.mapping),
     *OURS,
 )
 CHAT = Fields(
-    *_SHARED, Field("messages", listing, ()), Field("tools", anything), options={}, accepted=REQUEST
+    *_SHARED,
+    Field("messages", fields.listing, ()),
+    Field("tools", fields.anything),
+    options={},
+    accepted=REQUEST,
 )
 GENERATION = Fields(
     *_SHARED,
-    Field("prompt", text, ""),
-    Field("system", text, ""),
-    Field("raw", switch, False),
+    Field("prompt", fields.text, ""),
+    Field("system", fields.text, ""),
+    Field("raw", fields.switch, False),
     options={},
     accepted=GENERATE,
 )
 OPTIONS = Fields(
-    Field("num_ctx", whole(0, 2**31 - 1), 0),
+    Field("num_ctx", fields.whole(0, 2**31 - 1), 0),
     without=("logprobs", "echo", "json_schema", "parse_special"),
     accepted=MACHINE,
     spellings={**SPELLINGS, "num_predict": "max_tokens", "num_keep": "n_keep"},
@@ -138,8 +130,7 @@ def options_of(body: Body, n_ctx: int) -> dict[str, Any]:
 
 def chat_of(body: Body, n_ctx: int) -> ChatRequest:
     """Convert a request of ``/api/chat`` to a chat request."""
-    messages = messages_of(body.own["messages"], body.lenient)
-    return _asked(body, messages, body.own["tools"], n_ctx)
+    return _asked(body, messages_of(of_body(body)), body.own["tools"], n_ctx)
 
 
 def generation_of(body: Body, n_ctx: int) -> ChatRequest:
@@ -162,11 +153,11 @@ def _asked(body: Body, messages: object, tools: object, n_ctx: int) -> ChatReque
         template_arguments=template_arguments(body.own, level),
         options=options_of(body, n_ctx),
         deadline=body.own["deadline"],
-        namespace=place_of(body.own),
+        namespace=namespace_asked(body.own),
     )
 
 
-def messages_of(given: object, lenient: bool = False) -> list[dict[str, Any]]:
+def messages_of(body: Nested) -> list[dict[str, Any]]:
     """Messages of a chat.
 
     Ollama's calls need no ids, so missing ones are added; a result without an id answers its tool's first call
@@ -175,14 +166,15 @@ def messages_of(given: object, lenient: bool = False) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = []
     calls: list[dict[str, Any]] = []
     open_calls: list[dict[str, Any]] = []  # without a result
-    for message in listed("messages", given, "a list of messages", lenient):
+    for message in body.objects("messages", "a list of messages"):
         message.take({"images": _PICTURES})
         if message.value("role") is None:
             raise ParameterError("messages", f"{message.path('role')} is missing: give 'user'")
         role = message.choice("role", "user", "assistant", "system", "tool")
-        entry: dict[str, Any] = {"role": role, "content": message.optional("content", text) or ""}
+        content = message.optional("content", fields.text) or ""
+        entry: dict[str, Any] = {"role": role, "content": content}
         if role == "assistant":
-            thought = message.optional("thinking", text)
+            thought = message.optional("thinking", fields.text)
             if thought:
                 entry["reasoning_content"] = thought
             here = [
@@ -202,7 +194,7 @@ def messages_of(given: object, lenient: bool = False) -> list[dict[str, Any]]:
 def _call(call: Nested, place: int) -> dict[str, Any]:
     """A call in the form of chat completions; a missing id is made from its place."""
     call.accept("type")
-    given = call.optional("id", text)
+    given = call.optional("id", fields.text)
     function = call.nested("function", "an object with a name and arguments")
     call.done()
     if function is None:
@@ -217,7 +209,8 @@ def _answer(
     message: Nested, calls: Sequence[dict[str, Any]], open_calls: list[dict[str, Any]]
 ) -> dict[str, str]:
     """The tool result as the answer to its call."""
-    given, name = message.optional("tool_call_id", text), message.optional("tool_name", text)
+    given = message.optional("tool_call_id", fields.text)
+    name = message.optional("tool_name", fields.text)
     if given is not None:
         found = [call for call in calls if call["id"] == given]
         if not found:

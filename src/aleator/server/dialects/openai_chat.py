@@ -17,7 +17,7 @@ from aleator.core.errors import ParameterError
 from aleator.engine.replay import KEY
 from aleator.generate.generation import Generation, PromptProgress, reader_of
 from aleator.server import fields, openai_fields
-from aleator.server.auth import own_namespace, place_of
+from aleator.server.auth import namespace_asked, own_namespace
 from aleator.server.chat import ChatAnswer, ChatChoice, ChatEvent, ChatRequest, Usage
 from aleator.server.dialects.llama_slots import Slots
 from aleator.server.dialects.openai_beams import BEAMS, found_by, search_of
@@ -244,7 +244,7 @@ def chat_request(body: Body) -> ChatRequest:
         n=own["n"],
         beams=beams,
         deadline=own["deadline"],
-        namespace=place_of(own),
+        namespace=namespace_asked(own),
     )
 
 

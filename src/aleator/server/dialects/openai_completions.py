@@ -16,7 +16,7 @@ from aleator.generate.generation import Generation, Piece, reader_of
 from aleator.generate.logprobs import Logprobs, TokenLogprob
 from aleator.language_model import LanguageModel
 from aleator.server import fields
-from aleator.server.auth import place_of
+from aleator.server.auth import namespace_asked
 from aleator.server.bodies import in_thread
 from aleator.server.chat import Usage
 from aleator.server.dialects.llama_infill import infilling
@@ -285,7 +285,7 @@ async def _begin(
         options["logprobs"] = 0  # to rank by
     options |= {"echo": echo, "parse_special": parse_special}
     prompt_top = top if echo else None  # of the prompt
-    where = place_of(own)
+    where = namespace_asked(own)
     choices: list[Choice] = []
     try:
         for prompt in prompts:

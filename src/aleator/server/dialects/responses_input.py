@@ -8,7 +8,7 @@ from typing import Any
 from aleator.core.errors import ParameterError
 from aleator.server import fields
 from aleator.server.accepted import LABEL, OPENAI, Accepted
-from aleator.server.auth import place_of
+from aleator.server.auth import namespace_asked
 from aleator.server.chat import ChatRequest
 from aleator.server.dialects import nested
 from aleator.server.dialects.nested import Nested
@@ -83,8 +83,8 @@ FIELDS = Fields(
     Field("tools", fields.anything),
     Field("tool_choice", fields.anything),
     Field("parallel_tool_calls", fields.switch, True),
-    Field("text", fields.anything, {}),
-    Field("reasoning", fields.anything, {}),
+    Field("text", fields.anything),
+    Field("reasoning", fields.anything),
     Field("include", _include, ()),
     Field("top_logprobs", fields.whole(0, 20)),
     Field("metadata", fields.mapping),
@@ -100,8 +100,8 @@ FIELDS = Fields(
 
 def request_of(body: Body) -> ChatRequest:
     """Convert a request to a chat request."""
-    own, options, lenient = body.own, body.options, body.lenient
-    wanted, effort = _format(own["text"], lenient), _effort(own["reasoning"], lenient)
+    own, options, given = body.own, body.options, nested.of_body(body)
+    wanted, effort = _format(given), _effort(given)
     if wanted["type"] != "text":
         body.force("text.format", {"json_schema": wanted.get("schema", {"type": "object"})})
     if LOGPROBS in own["include"]:
@@ -109,36 +109,36 @@ def request_of(body: Body) -> ChatRequest:
     elif own["top_logprobs"]:
         raise wrong("top_logprobs", own["top_logprobs"], f"it needs include=[{LOGPROBS!r}]")
     return ChatRequest(
-        messages=messages_of(own["input"], own["instructions"], lenient),
-        tools=[_as_chat(tool) for tool in tools_of(own["tools"], lenient)],
-        tool_choice=_tool_choice(own["tool_choice"], lenient),
+        messages=messages_of(given),
+        tools=[_as_chat(tool) for tool in _tools(given)],
+        tool_choice=_tool_choice(given),
         parallel_tool_calls=own["parallel_tool_calls"],
         template_arguments=template_arguments(own, effort),
         options=options,
         deadline=own["deadline"],
-        namespace=place_of(own),
+        namespace=namespace_asked(own),
     )
 
 
 def repeated(body: Body) -> dict[str, Any]:
     """Fields of a request that its response repeats."""
-    own, lenient = body.own, body.lenient
+    own, given = body.own, nested.of_body(body)
     return {
         "instructions": own["instructions"],
         "max_output_tokens": body.options.get("max_tokens"),
         "metadata": own["metadata"] or {},
         "parallel_tool_calls": own["parallel_tool_calls"],
-        "reasoning": {"effort": _effort(own["reasoning"], lenient), "summary": None},
-        "text": {"format": _format(own["text"], lenient), "verbosity": "medium"},
+        "reasoning": {"effort": _effort(given), "summary": None},
+        "text": {"format": _format(given), "verbosity": "medium"},
         "tool_choice": own["tool_choice"] or "auto",
-        "tools": tools_of(own["tools"], lenient),
+        "tools": _tools(given),
         "top_logprobs": own["top_logprobs"] or 0,
     }
 
 
-def _format(given: object, lenient: bool) -> dict[str, Any]:
+def _format(body: Nested) -> dict[str, Any]:
     """The format of the content, as the response repeats it."""
-    holder = Nested("text", given, "an object", lenient)
+    holder = body.within("text")
     holder.take(_TEXT)
     wanted = holder.nested("format", "an object with a type")
     holder.done()
@@ -158,19 +158,19 @@ def _format(given: object, lenient: bool) -> dict[str, Any]:
     return made
 
 
-def _effort(given: object, lenient: bool) -> str | None:
+def _effort(body: Nested) -> str | None:
     """The reasoning effort, for templates that use it."""
-    reasoning = Nested("reasoning", given, "an object", lenient)
+    reasoning = body.within("reasoning")
     reasoning.take(_REASONING)
     effort = reasoning.optional("effort", fields.text)
     reasoning.done()
     return effort
 
 
-def tools_of(given: object, lenient: bool = False) -> list[dict[str, Any]]:
+def _tools(body: Nested) -> list[dict[str, Any]]:
     """Tools, as the response repeats them."""
     made = []
-    for tool in nested.listed("tools", given, "a list of tools", lenient):
+    for tool in body.objects("tools", "a list of tools"):
         kind = tool.value("type")
         if kind != "function":
             raise wrong(tool.path("type"), kind, "only tools of type 'function' are supported")
@@ -194,11 +194,12 @@ def _as_chat(tool: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "function", "function": given}
 
 
-def _tool_choice(given: object, lenient: bool) -> str | dict[str, Any] | None:
+def _tool_choice(body: Nested) -> str | dict[str, Any] | None:
     """The choice as chat completions have it."""
+    given: object = body.value("tool_choice")
     if given is None or isinstance(given, str):
         return given
-    named = Nested("tool_choice", given, "'auto', 'none', 'required', or an object", lenient)
+    named = body.within("tool_choice", "'auto', 'none', 'required', or an object")
     if named.value("type") != "allowed_tools":
         return _named(named, "function' or 'allowed_tools")
     listed = [_as_chat({"name": _named(each)}) for each in named.objects("tools")]
@@ -216,19 +217,18 @@ def _named(tool: Nested, known: str = "function") -> str:
     return name
 
 
-def messages_of(
-    given: object, instructions: str | None = None, lenient: bool = False
-) -> list[dict[str, Any]]:
+def messages_of(body: Nested) -> list[dict[str, Any]]:
     """Input items as messages of a chat.
 
     Consecutive items of the assistant become one message: its reasoning, its text, its calls.
     """
     made: list[dict[str, Any]] = []
-    if instructions is not None:
-        made.append({"role": "system", "content": instructions})
+    given = body.value("input")
+    if body.has("instructions"):
+        made.append({"role": "system", "content": body.text("instructions")})
     if isinstance(given, str):
         return [*made, {"role": "user", "content": given}]
-    items = nested.listed("input", given, "a text, or a list of items", lenient)
+    items = body.objects("input", "a text, or a list of items")
     if not items:
         raise wrong("input", given, "give a text, or a list of items")
     for item in items:

@@ -20,9 +20,10 @@ from aleator.core.options import affects_text
 from aleator.engine.prompts import BEAM_OPTIONS, SAMPLING
 from aleator.generate.generation import Generation
 from aleator.models.hub.bundled import bundled_model
+from aleator.server import fields
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.errors import ApiError, api_error
-from aleator.server.fields import OPTIONS, Body, Check, Field, Fields, listing, of_type, text, whole
+from aleator.server.fields import OPTIONS, Body, Check, Field, Fields, own_fields
 from aleator.server.playground.as_json import everything, spellings
 from aleator.server.playground.cells import engine_cells, frames
 from aleator.server.playground.generating import Playground, line
@@ -82,7 +83,7 @@ def named(needed: set[str], more: set[str], most: int) -> Check:
     """Make a check for up to ``most`` objects with these keys: ``step`` is an integer, other values texts."""
 
     def check(name: str, value: Any) -> list[dict[str, Any]]:
-        found = listing(name, value)
+        found = fields.listing(name, value)
         if not 0 < len(found) <= most:
             raise ParameterError(name, f"{name} has {len(found)} entries: give 1 to {most}")
         for each in found:
@@ -91,24 +92,25 @@ def named(needed: set[str], more: set[str], most: int) -> Check:
                     name, f"{name}: {each!r:.80} is not an object with {' and '.join(needed)}"
                 )
             for key, held in each.items():
-                (whole(0, MOST_STEP) if key == "step" else text)(f"{name}.{key}", held)
+                checked = fields.whole(0, MOST_STEP) if key == "step" else fields.text
+                checked(f"{name}.{key}", held)
         return found
 
     return check
 
 
-STEP = Field("step", whole(0, MOST_STEP), required=True)
+STEP = Field("step", fields.whole(0, MOST_STEP), required=True)
 CHAIN = partial(Fields, options=SAMPLING, accepted={})
 BEGINNING = (
-    Field("prompt", of_type(str | list, "give a text or a list of token ids")),
-    Field("messages", listing),
+    Field("prompt", fields.of_type(str | list, "give a text or a list of token ids")),
+    Field("messages", fields.listing),
 )
 WRITE = Fields(
     *BEGINNING,
-    Field("parent", text),
-    Field("at", whole(0, MOST_STEP)),
-    Field("token", whole(0, MOST_STEP)),
-    Field("top", whole(0, MOST_TOP), 10),
+    Field("parent", fields.text),
+    Field("at", fields.whole(0, MOST_STEP)),
+    Field("token", fields.whole(0, MOST_STEP)),
+    Field("top", fields.whole(0, MOST_TOP), 10),
     options=OPTIONS,
     accepted={},
 )
@@ -119,22 +121,20 @@ SEARCH = Fields(
     },
     accepted={},
 )
-EXPLAIN = CHAIN(STEP, Field("top", whole(0, MOST_TOP), 30))
-DRAW = CHAIN(STEP, Field("n", whole(1, MOST_DRAWS), 1000))
-SAVE = Fields(
+EXPLAIN = CHAIN(STEP, Field("top", fields.whole(0, MOST_TOP), 30))
+DRAW = CHAIN(STEP, Field("n", fields.whole(1, MOST_DRAWS), 1000))
+SAVE = own_fields(
     Field("texts", named({"id"}, {"name"}, MOST_SAVED), required=True),
-    Field("current", text),
-    Field("step", whole(-1, MOST_STEP), -1),
-    Field("view", text, "write"),
-    Field("shade", text, "surprise"),
-    Field("compare", listing),
+    Field("current", fields.text),
+    Field("step", fields.whole(-1, MOST_STEP), -1),
+    Field("view", fields.text, "write"),
+    Field("shade", fields.text, "surprise"),
+    Field("compare", fields.listing),
     Field("draws", named({"id", "step"}, set(), MOST_HISTOGRAMS), ()),
-    Field("script", listing),
-    options={},
-    accepted={},
+    Field("script", fields.listing),
 )
-CACHE = Fields(Field("script", listing, required=True), options={}, accepted={})
-TOKENS = Fields(Field("text", text, required=True), options={}, accepted={})
+CACHE = own_fields(Field("script", fields.listing, required=True))
+TOKENS = own_fields(Field("text", fields.text, required=True))
 
 
 def bundled(path: Path) -> bool:
@@ -227,13 +227,13 @@ def histogram(playground: Playground, recording: Recording, body: Body) -> dict[
 
 
 async def of_text(
-    fields: Fields,
+    known: Fields,
     work: Callable[[Playground, Recording, Body], dict[str, Any]],
     request: Request,
 ) -> Response:
     """Answer a question about a text in another thread."""
     playground = of(request)
-    body = fields.read(await body_of(request))
+    body = known.read(await body_of(request))
     recording = playground.recordings[request.path_params["id"]]
     asked = partial(work, playground, recording, body)
     return JSONResponse(await playground.service.grammars.in_thread(body.options, asked))
