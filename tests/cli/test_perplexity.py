@@ -10,6 +10,7 @@ import pytest
 
 from aleator import LanguageModel
 from aleator.cli import perplexity
+from aleator.cli.terminal import messages
 from aleator.generate.scores import Perplexity
 from tests.cli.conftest import Command
 from tests.cli.test_terminal import Terminal
@@ -79,6 +80,11 @@ def test_a_terminal_has_one_line_that_changes(monkeypatch: pytest.MonkeyPatch) -
     assert (first[:9], second[:9]) == ("chunk 1/4", "chunk 2/4")
     progress.clear()
     assert shown.getvalue().endswith("\r" + " " * 79 + "\r")
+    before = shown.getvalue()
+    with messages(verbose=False, silent=True):  # --log-disable
+        progress(measured(3))
+        progress.clear()
+    assert shown.getvalue() == before
 
 
 def test_elsewhere_a_line_is_written_now_and_then(

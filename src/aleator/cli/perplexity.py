@@ -10,7 +10,7 @@ from typing import Any
 
 from aleator.cli.arguments import Parser
 from aleator.cli.options import add_model_options, add_text_options, load_model, read_text
-from aleator.cli.terminal import note, write
+from aleator.cli.terminal import hint, note, write
 from aleator.generate.scores import Perplexity
 from aleator.language_model import LanguageModel
 
@@ -78,7 +78,7 @@ class Progress:
             f"{left:,.0f} s left"
         )
         if self._terminal:
-            print(f"\r{line:<79}", end="", file=sys.stderr, flush=True)
+            hint(f"\r{line:<79}")
         elif perf_counter() - self._shown > QUIET and now.chunk < now.n_chunks:
             self._shown = perf_counter()
             note(line)
@@ -86,7 +86,7 @@ class Progress:
     def clear(self) -> None:
         """Clear the line."""
         if self._terminal and self.last is not None:
-            print(f"\r{'':<79}\r", end="", file=sys.stderr, flush=True)
+            hint(f"\r{'':<79}\r")
 
 
 def report(
