@@ -1,10 +1,9 @@
 // Finds the token at which a text has begun to repeat the same few tokens (src/aleator/generate/loops.py).
 import { LOOPS, PARAMETERS, Temperature } from './facts.js'
-import { AleatorError, shown } from './native.js'
+import { parameterError, shown } from './native.js'
 
 const { RANGES, USUAL, STRETCH } = LOOPS
 const NEUTRAL = Object.fromEntries(Temperature.parameters.map((name) => [name, PARAMETERS[name].neutral]))
-const wrong = (why) => new AleatorError('ParameterError', why)
 
 /**
  * `stopLoops` as [repeats, min_tokens], or with temperature and for: of an object, of numbers, or of either as JSON; "4,64"
@@ -25,14 +24,14 @@ export function loopLimits(given) {
     value = known ? Object.keys(usual).map((name) => ({ ...usual, ...value })[name]) : null
   }
   if (!Array.isArray(value) || ![2, 4].includes(value.length))
-    throw wrong(`stopLoops=${shown(given)}: give repeats and min_tokens, as in ${JSON.stringify(USUAL)}, and to go on at another temperature also temperature and for ([4, 64, 1.5, 32])`)
+    throw parameterError(`stopLoops=${shown(given)}: give repeats and min_tokens, as in ${JSON.stringify(USUAL)}, and to go on at another temperature also temperature and for ([4, 64, 1.5, 32])`)
   value.forEach((number, i) => {
     const name = Object.keys(RANGES)[i]
     const [low, high] = RANGES[name]
     const isNumber = name === 'temperature' ? typeof number === 'number' : Number.isInteger(number)
     if (isNumber && number >= low && number <= high) return
     const usual = name in USUAL ? ` (default: ${USUAL[name]})` : ''
-    throw wrong(`stopLoops: ${name}=${String(number)} is out of range: give ${name === 'temperature' ? 'a number' : 'an integer'}, ${low} to ${high}${usual}`)
+    throw parameterError(`stopLoops: ${name}=${String(number)} is out of range: give ${name === 'temperature' ? 'a number' : 'an integer'}, ${low} to ${high}${usual}`)
   })
   return value
 }
@@ -40,8 +39,8 @@ export function loopLimits(given) {
 /** Check that a chain's temperature can rise as limits say. */
 export function checkStretch(limits, { temperature, phases }) {
   const raised = limits?.[2]
-  if (raised <= temperature) throw wrong(`stopLoops: temperature=${raised} is not above the request's, ${temperature}: give more`)
-  if (raised !== undefined && phases.length) throw wrong(`stopLoops: temperature=${raised} cannot change in the chains of phases: leave it out, or phases`)
+  if (raised <= temperature) throw parameterError(`stopLoops: temperature=${raised} is not above the request's, ${temperature}: give more`)
+  if (raised !== undefined && phases.length) throw parameterError(`stopLoops: temperature=${raised} cannot change in the chains of phases: leave it out, or phases`)
 }
 
 /** Watches for loops as limits say: ends the text, or raises the chain's temperature for a stretch. */
