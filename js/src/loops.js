@@ -2,9 +2,8 @@
 import { LOOPS, PARAMETERS, Temperature } from './facts.js'
 import { parameterError, shown } from './native.js'
 
-const { RANGES, USUAL, STRETCH } = LOOPS
+const { RANGES, SHORT, USUAL, STRETCH } = LOOPS
 const NEUTRAL = Object.fromEntries(Temperature.parameters.map((name) => [name, PARAMETERS[name].neutral]))
-
 /**
  * `stopLoops` as [repeats, min_tokens], or with temperature and for: of an object, of numbers, or of either as JSON; "4,64"
  * too.
@@ -79,23 +78,33 @@ export class LoopWatch {
   }
 }
 
-/** Says after each token whether the text ends with a cycle of tokens, repeated often enough. */
+/**
+ * Says after each token whether the text ends with a cycle of tokens, repeated often enough.  Longer periods are looked for
+ * now and then only, as Python's LoopDetector says, so that a token costs the same in a long text.
+ */
 export class LoopDetector {
   constructor([repeats, minTokens]) {
     Object.assign(this, { repeats, minTokens, tokens: [] })
-    this.runs = [] // for each period, how many of the last tokens equal those one period before
+    this.since = new Map() // for each period that is followed, from where on tokens equal those one period before
   }
   /** Take in a token; the length of the cycle that it completes often enough, 0 for none. */
   push(token) {
-    const { tokens, runs } = this
+    const { tokens, since } = this
     const last = tokens.push(token) - 1
-    runs.push(0)
-    let least = 0
-    for (let period = last; period > 0; period--) {
-      if (tokens[last - period] !== token) runs[period] = 0
-      else if (++runs[period] >= this.needed(period)) least = period
+    for (const period of since.keys()) if (tokens[last - period] !== token) since.delete(period)
+    this.find(1, SHORT - 1, 1)
+    for (let block = SHORT / 2; tokens.length % block === 0 && tokens.length > 2 * block; block *= 2) this.find(2 * block, 4 * block - 1, block)
+    const loops = [...since.keys()].filter((period) => tokens.length - since.get(period) >= this.needed(period))
+    return loops.length && Math.min(...loops)
+  }
+  /** Follow the periods from least to most with which so many of the last tokens repeat. */
+  find(least, most, wanted) {
+    const { tokens, since } = this
+    for (let period = least; period <= most && period < tokens.length; period++) {
+      let start = tokens.length
+      while (!since.has(period) && start > period && tokens[start - 1] === tokens[start - 1 - period]) start--
+      if (tokens.length - start >= wanted) since.set(period, start)
     }
-    return least
   }
   /** How many tokens must equal those one period before to make a loop. */
   needed(period) {
