@@ -271,9 +271,7 @@ def test_results_are_those_of_python(page: Path, function: Callable[[int], Any])
 
 
 @pytest.mark.parametrize("function", [parsing, piled, matching, told, spelt_numbers])
-def test_results_of_parsers_are_those_of_python(
-    page: Path, function: Callable[[int], Any]
-) -> None:
+def test_results_of_parsers_are_those_of_python(page: Path, function: Callable[[int], Any]) -> None:
     found = in_node(page, function, 7, ParserProgram({}, {}, ()))
     assert found == json.loads(json.dumps(function(7)))
 
