@@ -13,7 +13,6 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -278,11 +277,7 @@ def facts() -> dict[str, Any]:
             **{k: v for k, v in vars(ending).items() if type(v) is int},
             "DIGITS": [order.decode() for order in ending._DIGITS],
         },
-        "LOOPS": {
-            "RANGES": loops.RANGES,
-            "USUAL": loops.USUAL,
-            "STRETCH": loops.STRETCH,
-        },
+        "LOOPS": {name: getattr(loops, name) for name in ("RANGES", "SHORT", "STRETCH", "USUAL")},
         "BANS": {k: v for k, v in vars(bans).items() if type(v) is int},
         "BAN": int(Purpose.BAN),
         "EXPRESSIONS": {
@@ -332,8 +327,8 @@ TYPES = {
 }
 
 
-def main() -> int:
-    OUT.mkdir(parents=True, exist_ok=True)
+def write(out: Path) -> None:
+    """Write the files into a folder."""
     head = "// Made by tools/javascript.py of the declarations in src/aleator; not to be edited.\n"
     lines = [
         head,
@@ -344,15 +339,14 @@ def main() -> int:
     lines += sampler_classes()
     lines.append(f"export const FIRST = [{', '.join(cls.__name__ for cls in FIRST)}]")
     lines.append(f"export const SAMPLERS = [{', '.join(cls.__name__ for cls in SAMPLERS)}]")
-    (OUT / "facts.js").write_text("\n".join(lines) + "\n")
-    (OUT / "models.js").write_text("\n".join([head, *models()]) + "\n")
-    (OUT / "chats.js").write_text("\n".join([head, *chats()]) + "\n")
-    (OUT / "expression-parts.js").write_text("\n".join([head, *banned_expressions()]) + "\n")
+    (out / "facts.js").write_text("\n".join(lines) + "\n")
+    (out / "models.js").write_text("\n".join([head, *models()]) + "\n")
+    (out / "chats.js").write_text("\n".join([head, *chats()]) + "\n")
+    (out / "expression-parts.js").write_text("\n".join([head, *banned_expressions()]) + "\n")
     types = "\n".join(typescript(p) for p in ALL.values() if p.name not in ELSEWHERE)
     declared = f"{head}\nexport interface SamplingParameters {{\n{types}\n}}\n"
-    (OUT / "parameters.d.ts").write_text(declared)
-    return 0
+    (out / "parameters.d.ts").write_text(declared)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    write(OUT)

@@ -1,6 +1,6 @@
 // Keys, values and states of sequences (src/aleator/cache): cells, which layers with windows share with the others,
 // and rows of states.
-import { AleatorError, options, whole } from './native.js'
+import { AleatorError, options, parameterError, product, shaped, whole } from './native.js'
 import { state_shape as stateShape } from './models.js'
 import { native } from './runtime.js'
 import { CACHE_TYPES } from './facts.js'
@@ -71,7 +71,7 @@ export class Cache {
     const turned = block > 1 ? rotation : 0
     const together = Math.max(block, turned)
     if (dim % block || ending % together)
-      throw new AleatorError('ParameterError', `${name}=${type.name} stores blocks of ${together} channels, and a head has ${ending}: use F32, F16 or BF16`)
+      throw parameterError(`${name}=${type.name} stores blocks of ${together} channels, and a head has ${ending}: use F32, F16 or BF16`)
     const bytes = this.array(Uint8Array, [(this.nCtx * heads * dim * size) / block])
     this.stored.push({ bytes, type, heads, dim, turned })
     return new native.CacheMemory(bytes, type.name, this.nCtx, heads, dim, false, turned)
@@ -98,7 +98,7 @@ export class Cache {
   seqCp(from, to, p0 = -1, p1 = -1) {
     const state = this.states[from]
     if (state && (p0 > 0 || (p1 >= 0 && p1 <= state.position)))
-      throw new AleatorError('ParameterError', `positions [${p0}, ${p1}) are a part of sequence ${from}, and ${PART}: copy all of it`)
+      throw parameterError(`positions [${p0}, ${p1}) are a part of sequence ${from}, and ${PART}: copy all of it`)
     this.cells.seq_cp(from, to, p0, p1)
     if (this.keeps) this.states[to] = state
   }
@@ -138,7 +138,7 @@ export class Cache {
     const state = this.states[seq]
     const within = state && state.position >= p0 && (p1 < 0 || state.position < p1)
     const moved = within ? { row: state.row, position: move(state.position) } : null
-    if (moved?.position < 0) throw new AleatorError('ParameterError', `position ${state.position} of sequence ${seq} would become ${moved.position}`)
+    if (moved?.position < 0) throw parameterError(`position ${state.position} of sequence ${seq} would become ${moved.position}`)
     this.atOnce(() => {
       change()
       if (this.seesWindow && this.distances() > MOST_DISTANCES)
@@ -172,8 +172,8 @@ export class Cache {
     const room = [0, 1].map(() => new native.NativeArray(Float32Array, moved.length * Math.max(...layers.map(({ heads, dim }) => heads * dim))))
     native.rotary_angles(frequencies, Int32Array.from(moved, (cell) => positions[cell] - keyPositions[cell]), 1, angles)
     for (const { bytes, type, heads, dim, turned, rotates } of layers) {
-      const rows = Object.assign(bytes.part(0, bytes.length), { shape: [nCtx, bytes.length / nCtx] })
-      const [all, part] = [[heads * dim], [heads, dim - offset]].map((shape, i) => Object.assign(room[i].part(0, moved.length * shape.reduce((a, b) => a * b)), { shape: [moved.length, ...shape] }))
+      const rows = shaped(bytes.part(0, bytes.length), [nCtx, bytes.length / nCtx])
+      const [all, part] = [[moved.length, heads * dim], [moved.length, heads, dim - offset]].map((shape, i) => shaped(room[i].part(0, product(shape)), shape))
       native.load_rows(pool, type.name, turned, rows, cells, all)
       const copy = (from, to, i, j) => {
         for (let n = 0; n < moved.length * heads; n++) to.set(from.subarray(n * i + i - dim + offset, n * i + i), n * j + j - dim + offset)
@@ -237,9 +237,9 @@ export class Cache {
   decodeBatch(texts, all = false) {
     if (this.freed) throw new AleatorError('StateError', 'the cache was freed: make another by model.cache()')
     if (!Array.isArray(texts) || !texts.every((text) => text && typeof text === 'object'))
-      throw new AleatorError('ParameterError', 'texts: give an array of { seq, tokens }')
+      throw parameterError('texts: give an array of { seq, tokens }')
     const batch = texts.flatMap((text) => this.tokensOf(text, all))
-    if (new Set(texts.map(({ seq }) => seq)).size < texts.length) throw new AleatorError('ParameterError', 'a sequence is named twice: give all its tokens at once')
+    if (new Set(texts.map(({ seq }) => seq)).size < texts.length) throw parameterError('a sequence is named twice: give all its tokens at once')
     const { used } = this.cells
     if (used + batch.length > this.nCtx)
       throw new AleatorError('ContextFull', `${batch.length} tokens do not fit: ${used} of ${this.nCtx} positions are taken; load the model with a larger nCtx`)
@@ -257,7 +257,7 @@ export class Cache {
   /** The tokens of a text with their positions, and whether the logits after each are wanted. */
   tokensOf({ seq, tokens }, all) {
     whole('seq', seq, 0, this.nSeqs - 1)
-    if (!tokens?.length) throw new AleatorError('ParameterError', 'tokens is empty: give an array with one token at least')
+    if (!tokens?.length) throw parameterError('tokens is empty: give an array with one token at least')
     this.decoder.check(tokens)
     const first = this.length(seq)
     const most = this.decoder.nPositions
@@ -271,8 +271,7 @@ export class Cache {
     const { config } = this.decoder
     const positions = Int32Array.from(batch, ({ position }) => position)
     const { words } = this.cells
-    const owners = new BigUint64Array(n * words)
-    owners.shape = [n, words]
+    const owners = shaped(new BigUint64Array(n * words), [n, words])
     batch.forEach(({ seq }, i) => (owners[i * words + (seq >> 6)] = 1n << BigInt(seq & 63)))
     const cells = this.cells.place(positions, owners)
     cells.forEach((cell, i) => (this.keyPositions[Number(cell)] = positions[i]))
@@ -333,7 +332,7 @@ export class Cache {
 
 function storage(name, value) {
   const type = typeof value === 'string' && CACHE_TYPES.find((each) => each.name === value.toUpperCase())
-  if (!type) throw new AleatorError('ParameterError', `${name}=${String(value)}: give ${CACHE_TYPES.map((each) => each.name).join(', ')}`)
+  if (!type) throw parameterError(`${name}=${String(value)}: give ${CACHE_TYPES.map((each) => each.name).join(', ')}`)
   return type
 }
 

@@ -1,5 +1,5 @@
 // Chains of samplers: logits in, a token out.
-import { AleatorError, options, whole } from './native.js'
+import { options, parameterError, whole } from './native.js'
 import { native } from './runtime.js'
 import { kernelsOf, make } from './kernels.js'
 import { constraintsOf, grammarOf, resolve, samplersOf, settle } from './parameters.js'
@@ -14,14 +14,14 @@ export class Chain {
    */
   constructor(parameters = {}, given = {}) {
     const { preset, tokenizer, completion, values } = options(given, { preset: undefined, tokenizer: undefined, completion: 0, values: undefined })
-    if (tokenizer && !(tokenizer instanceof Tokenizer)) throw new AleatorError('ParameterError', 'tokenizer: give the one of a model, model.tokenizer')
+    if (tokenizer && !(tokenizer instanceof Tokenizer)) throw parameterError('tokenizer: give the one of a model, model.tokenizer')
     this.values = values ?? (preset === undefined ? settle(parameters) : resolve(parameters, preset))
     this.samplers = samplersOf(this.values, tokenizer)
     this.seed = this.values.seed ?? freshSeed()
     const kernels = kernelsOf(this.samplers, this.seed)
     this.grammar = grammarOf(this.values)
     if (this.grammar !== null) {
-      if (!tokenizer) throw new AleatorError('ParameterError', `${constraintsOf(this.values)[0]} needs a tokenizer: give it as the option tokenizer`)
+      if (!tokenizer) throw parameterError(`${constraintsOf(this.values)[0]} needs a tokenizer: give it as the option tokenizer`)
       kernels.unshift(new native.ConstraintSampler(tokenizer.grammar(this.grammar), [...tokenizer.vocabulary.eog]))
     }
     this.completion = whole('completion', completion, 0, 2 ** 32 - 1)
@@ -38,7 +38,7 @@ export class Chain {
   acceptAll(tokens, { generated = false } = {}) {
     const ids = Array.from(tokens)
     const wrong = ids.findIndex((id) => id !== (id | 0))
-    if (wrong >= 0) throw new AleatorError('ParameterError', `tokens[${wrong}]=${String(ids[wrong])} is no token id`)
+    if (wrong >= 0) throw parameterError(`tokens[${wrong}]=${String(ids[wrong])} is no token id`)
     this.kernels.accept_many(Int32Array.from(ids), generated)
   }
   rollback(n) {

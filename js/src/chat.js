@@ -4,7 +4,7 @@ import { FAMILIES, checked_messages } from './chats.js'
 import { sha256, word } from './digest.js'
 import { CHAT } from './facts.js'
 import { Template } from './jinja.js'
-import { AleatorError, shown, wrong } from './native.js'
+import { AleatorError, parameterError, shown, wrong } from './native.js'
 import { dumps, fromObject, toObject } from './python-text.js'
 import { cut } from './tokenizer.js'
 
@@ -51,9 +51,9 @@ export class ChatTemplate {
   /** Refuse tools where the template does not show them, or nothing here reads the model's calls. */
   checkCalls() {
     if (!this.variables.has('tools'))
-      throw new AleatorError('ParameterError', "tools: this chat template does not show tools to the model: give a chatTemplate that reads 'tools', or describe them in a message")
+      throw parameterError("tools: this chat template does not show tools to the model: give a chatTemplate that reads 'tools', or describe them in a message")
     const mark = ['hermes', 'llama3', 'generic'].includes(this.family.name) && CHAT.FOREIGN.find((each) => this.source.includes(each))
-    if (mark) throw new AleatorError('ParameterError', `tools: this model writes calls with '${mark}', which are not read yet: describe the tools in a message, or give a chatTemplate with calls in another form`)
+    if (mark) throw parameterError(`tools: this model writes calls with '${mark}', which are not read yet: describe the tools in a message, or give a chatTemplate with calls in another form`)
   }
   /** The template's variables; one that it does not read is refused. */
   arguments(enableThinking, given) {

@@ -1,7 +1,7 @@
 // A decoder: its layers as native code reads them, made by models.js, and how they are computed over a cache
 // (src/aleator/models/decoder.py, native_decoder.py).
 import * as models from './models.js'
-import { AleatorError } from './native.js'
+import { AleatorError, parameterError } from './native.js'
 import { native } from './runtime.js'
 import { frequencies, logarithm } from './rotation.js'
 import { LayerSource, Weights } from './weights.js'
@@ -116,7 +116,7 @@ export class Decoder {
     const { n_vocab: nVocab } = this.config
     if (this.data.freed) throw new AleatorError('StateError', 'the model was freed: load it again')
     const wrong = tokens.findIndex((token) => !Number.isInteger(token) || token < 0 || token >= nVocab)
-    if (wrong >= 0) throw new AleatorError('ParameterError', `tokens[${wrong}]=${String(tokens[wrong])}: the model has tokens 0 to ${nVocab - 1}`)
+    if (wrong >= 0) throw parameterError(`tokens[${wrong}]=${String(tokens[wrong])}: the model has tokens 0 to ${nVocab - 1}`)
   }
 }
 

@@ -1,15 +1,14 @@
 // Regular expressions that a text must not match (src/aleator/generate/expressions.py).  Texts are bytes, a character for each.
 import { any_of, Reader } from './expression-parts.js'
 import { EXPRESSIONS } from './facts.js'
-import { AleatorError, shown } from './native.js'
+import { isText, parameterError, shown } from './native.js'
 import { Expression } from './re2.js'
-import { binary, openLength } from './spelling.js'
+import { bytesOf, openLength } from './spelling.js'
 import { endsWhole } from './steering.js'
 
 const { MAX_MATCH_BYTES, MAX_EXPRESSIONS, MOST_CHARACTERS, MOST_PROBABILITIES, MOST_SIZE, OVER } = EXPRESSIONS
 const ANCHOR = new RegExp(EXPRESSIONS.ANCHOR)
 
-const wrong = (why) => new AleatorError('ParameterError', why)
 const named = (value) => `bannedRegex=${shown(value)}`
 
 /** Searchers of `bannedRegex`, one for each probability: of an expression, of { regex, probability }, or of several; JSON too. */
@@ -17,25 +16,25 @@ export function searchers(given) {
   const listed = typeof given === 'string' || isObject(given) ? [given] : given
   if (!Array.isArray(listed)) throw misread(given)
   const all = new Map(listed.map(withProbability).map((each) => [String(each), each])) // each once
-  if (all.size > MAX_EXPRESSIONS) throw wrong(`bannedRegex has ${all.size} expressions: give at most ${MAX_EXPRESSIONS}, or join some by |`)
+  if (all.size > MAX_EXPRESSIONS) throw parameterError(`bannedRegex has ${all.size} expressions: give at most ${MAX_EXPRESSIONS}, or join some by |`)
   const groups = new Map()
   let left = MOST_SIZE
   for (const [source, probability] of all.values()) {
     const { part, size } = read(source)
-    if ((left -= size) < 0) throw wrong(`bannedRegex: together the expressions are larger than ${MOST_SIZE} of re2js's instructions: give fewer, or repeat less`)
+    if ((left -= size) < 0) throw parameterError(`bannedRegex: together the expressions are larger than ${MOST_SIZE} of re2js's instructions: give fewer, or repeat less`)
     groups.set(probability, [...(groups.get(probability) ?? []), part])
   }
-  if ([...groups.keys()].filter((each) => each < 1).length > MOST_PROBABILITIES) throw wrong(`bannedRegex has more than ${MOST_PROBABILITIES} probabilities below 1: give fewer`)
+  if ([...groups.keys()].filter((each) => each < 1).length > MOST_PROBABILITIES) throw parameterError(`bannedRegex has more than ${MOST_PROBABILITIES} probabilities below 1: give fewer`)
   try {
     return Array.from(groups, ([probability, parts]) => new Searcher(any_of(parts), probability))
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error
-    throw wrong(`bannedRegex: beginnings of matches cannot be searched for (${error.message}): give shorter expressions, or bannedStrings`)
+    throw parameterError(`bannedRegex: beginnings of matches cannot be searched for (${error.message}): give shorter expressions, or bannedStrings`)
   }
 }
 
 const isObject = (value) => typeof value === 'object' && value !== null && !Array.isArray(value)
-const misread = (value) => wrong(`${named(value)}: give a regular expression, {"regex": ..., "probability": 0.5}, or a list of these`)
+const misread = (value) => parameterError(`${named(value)}: give a regular expression, {"regex": ..., "probability": 0.5}, or a list of these`)
 
 function withProbability(given) {
   let value = given
@@ -48,27 +47,27 @@ function withProbability(given) {
   const [source, probability] = Array.isArray(value) && value.length === 2 ? value : [value, 1]
   if (typeof source !== 'string') throw misread(given)
   if (!(typeof probability === 'number' && probability > 0 && probability <= 1))
-    throw wrong(`bannedRegex: probability=${String(JSON.stringify(probability)).slice(0, 40)} is out of range: give a number above 0, up to 1 (default: 1)`)
+    throw parameterError(`bannedRegex: probability=${String(JSON.stringify(probability)).slice(0, 40)} is out of range: give a number above 0, up to 1 (default: 1)`)
   return [source, probability]
 }
 
 /** What an expression matches, and how large its program is. */
 function read(source) {
   const where = named(source)
-  if (/\p{Surrogate}/u.test(source)) throw wrong(`${where}: half of a character is in it: give a text`)
+  if (!isText(source)) throw parameterError(`${where}: half of a character is in it: give a text`)
   const { length } = [...source]
-  if (length > MOST_CHARACTERS) throw wrong(`${where} has ${length} characters: give at most ${MOST_CHARACTERS}`)
+  if (length > MOST_CHARACTERS) throw parameterError(`${where} has ${length} characters: give at most ${MOST_CHARACTERS}`)
   let part, size
   try {
     size = new Expression(source).size
     part = new Reader(source).alternatives()
   } catch (error) {
-    if (error instanceof SyntaxError || error.name === 'ValueError') throw wrong(`${where}: ${error.message}; write it as RE2 reads it`)
+    if (error instanceof SyntaxError || error.name === 'ValueError') throw parameterError(`${where}: ${error.message}; write it as RE2 reads it`)
     throw error
   }
   if (part.longest > MAX_MATCH_BYTES)
-    throw wrong(`${where}: a match may have ${part.longest === Infinity ? 'any number of' : part.longest} bytes, and so much text would be held back: repeat at most so often that there are ${MAX_MATCH_BYTES}, as in {0,20} in place of * (other characters than ASCII count four)`)
-  if (part.shortest === 0) throw wrong(`${where}: an empty text matches it: let it have one character at least`)
+    throw parameterError(`${where}: a match may have ${part.longest === Infinity ? 'any number of' : part.longest} bytes, and so much text would be held back: repeat at most so often that there are ${MAX_MATCH_BYTES}, as in {0,20} in place of * (other characters than ASCII count four)`)
+  if (part.shortest === 0) throw parameterError(`${where}: an empty text matches it: let it have one character at least`)
   return { part, size }
 }
 
@@ -114,7 +113,7 @@ class Searcher {
 export class Strings {
   probability = 1
   constructor(strings) {
-    this.strings = strings.map((each) => binary(new TextEncoder().encode(each)))
+    this.strings = strings.map(bytesOf)
     this.longest = Math.max(...this.strings.map(({ length }) => length))
   }
   /** The first match, if there is one. */

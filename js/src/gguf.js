@@ -1,6 +1,6 @@
 // Reads GGUF files, versions 2 and 3, hostile until checked (src/aleator/models/files/gguf.py).
 import { FOREIGN, LIMITS, MIN_ENTRY, MIN_TENSOR, OTHER_TYPES, TENSOR_TYPES } from './facts.js'
-import { AleatorError } from './native.js'
+import { AleatorError, product } from './native.js'
 import { native } from './runtime.js'
 
 const [FLOAT32, BOOL, STRING, ARRAY, FLOAT64] = [6, 7, 8, 9, 12]
@@ -224,7 +224,7 @@ export class GGUF {
       const dims = Array.from({ length: nDims }, () => this.u64(name))
       const id = this.u32(name)
       const offset = this.u64(name)
-      const elements = dims.reduce((a, b) => a * b, 1)
+      const elements = product(dims)
       if (!(elements > 0 && elements < MOST_ELEMENTS)) throw this.error(name, `its dimensions ${dims} are zero or too large`)
       const type = TENSOR_TYPES.find((each) => each.id === id)
       if (type && dims[0] % type.block) throw this.error(name, `rows of ${dims[0]} are not whole ${type.name} blocks of ${type.block}`)

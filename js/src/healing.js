@@ -1,9 +1,9 @@
 // A prompt may end within what the model would write as one token: its last tokens are taken back, and the first draws
 // agree with their bytes (src/aleator/generate/healing.py).
 import { PHASES } from './facts.js'
-import { allMarks, bytesOf } from './phase-table.js'
+import { allMarks } from './phase-table.js'
 import { strip } from './python-text.js'
-import { binary, spellingOf } from './spelling.js'
+import { binary, bytesOf, spellingOf } from './spelling.js'
 
 /** The tokens that are left of a prompt, and those that a longer token begins with; marks of phases stay. */
 export function takeBack(tokens, tokenizer, phases = []) {

@@ -9,7 +9,7 @@ import { ARCHITECTURES, KINDS, NO_VOCABULARY } from './facts.js'
 import { takeBack } from './healing.js'
 import { readFile } from './loading.js'
 import { READERS } from './models.js'
-import { AleatorError, options, whole } from './native.js'
+import { AleatorError, options, parameterError, whole } from './native.js'
 import { check, constraintsOf, ofText, resolve } from './parameters.js'
 import { withMarks } from './phase-table.js'
 import { fromObject } from './python-text.js'
@@ -36,8 +36,8 @@ export async function load(source, given = {}) {
   if (threads !== undefined) whole('threads', threads, 1, MOST_THREADS)
   whole('stallTimeout', how.stallTimeout, 1, LONGEST_WAIT)
   whole('maxRetryAfter', how.maxRetryAfter, 0, LONGEST_WAIT)
-  if (typeof how.onProgress !== 'function') throw new AleatorError('ParameterError', 'onProgress: give a function')
-  if (how.signal && !(how.signal instanceof AbortSignal)) throw new AleatorError('ParameterError', 'signal: give an AbortSignal')
+  if (typeof how.onProgress !== 'function') throw parameterError('onProgress: give a function')
+  if (how.signal && !(how.signal instanceof AbortSignal)) throw parameterError('signal: give an AbortSignal')
   return readFile(source, how, (gguf) => new Model(gguf, nCtx, threads))
 }
 
@@ -106,22 +106,22 @@ export class Model {
   generation(prompt, given, shown) {
     const { options, rest } = textOptions(this.tokenizer, given)
     const { preset, parseSpecial, suffix, completion, ...parameters } = rest
-    if (typeof prompt !== 'string' && !Array.isArray(prompt) && !ArrayBuffer.isView(prompt)) throw new AleatorError('ParameterError', 'prompt: give a text, or an array of token ids')
+    if (typeof prompt !== 'string' && !Array.isArray(prompt) && !ArrayBuffer.isView(prompt)) throw parameterError('prompt: give a text, or an array of token ids')
     if (!this.tokenizer && typeof prompt === 'string')
       throw new AleatorError('TokenizerError', 'the model has no vocabulary (tokenizer.ggml.model): give token ids, and take the ids that come')
     if (suffix !== undefined && (typeof suffix !== 'string' || !this.tokenizer))
-      throw new AleatorError('ParameterError', 'suffix: give a text, for a model with a vocabulary')
+      throw parameterError('suffix: give a text, for a model with a vocabulary')
     const tokens =
       suffix !== undefined ? this.tokenizer.infill(prompt, suffix, { parseSpecial })
       : typeof prompt === 'string' ? this.tokenizer.encode(prompt, { parseSpecial })
       : Array.from(prompt)
-    if (!tokens.length) throw new AleatorError('ParameterError', 'the prompt is empty, and the model has no token for the beginning of a text')
+    if (!tokens.length) throw parameterError('the prompt is empty, and the model has no token for the beginning of a text')
     this.decoder.check(tokens)
     if (tokens.length > this.nCtx)
       throw new AleatorError('ContextFull', `the prompt has ${tokens.length} tokens and the context ${this.nCtx} positions: shorten it, or load the model with a larger nCtx`)
     const sampling = ofText(parameters, { thinking: options.reasoningMarks }, tokens, this.tokenizer)
     const chain = this.chain(sampling, { preset, completion })
-    if (options.heal && chain.constraint) throw new AleatorError('ParameterError', 'heal=true: not with a grammar, as both say what the first tokens are: leave one out')
+    if (options.heal && chain.constraint) throw parameterError('heal=true: not with a grammar, as both say what the first tokens are: leave one out')
     const [left, taken] = options.heal ? takeBack(tokens, this.tokenizer, chain.values.phases) : [tokens, []]
     return new Generation(this, left, chain, { ...options, shown, taken })
   }
@@ -135,7 +135,7 @@ export class Model {
     const [seen, forced] = chosen_tools(fromObject(toolChoice, 'toolChoice'), checked_tools(fromObject(tools, 'tools')))
     const shown = seen.length > 0
     if (!this.tokenizer) throw new AleatorError('TokenizerError', 'the model has no vocabulary (tokenizer.ggml.model): generate from token ids')
-    if (given.heal) throw new AleatorError('ParameterError', "heal=true: the template ends a chat's prompt, and not a word: leave it out")
+    if (given.heal) throw parameterError("heal=true: the template ends a chat's prompt, and not a word: leave it out")
     const template = this.template(chatTemplate)
     const { family, thinking } = template
     if (shown) template.checkCalls()
@@ -175,17 +175,17 @@ export class Model {
 /** Give a reasoning budget the marks of the template. */
 function markReasoning(options, thinking) {
   if ((options.reasoningBudget ?? -1) === -1) return
-  if (!thinking) throw new AleatorError('ParameterError', `reasoningBudget=${options.reasoningBudget}: nothing says how this model writes its reasoning: leave it out`)
+  if (!thinking) throw parameterError(`reasoningBudget=${options.reasoningBudget}: nothing says how this model writes its reasoning: leave it out`)
   options.reasoningMarks ??= [thinking.begin, thinking.end + thinking.after]
 }
 
 /** Refuse constraints that cannot be enforced together. */
 function checkConstraints(given, shown, forced) {
   const [name, another] = constraintsOf(given)
-  if (another) throw new AleatorError('ParameterError', `${name} and ${another} are both given: choose one`)
-  if (forced.length && name) throw new AleatorError('ParameterError', `${name} and toolChoice both say what the reply must be: give one`)
+  if (another) throw parameterError(`${name} and ${another} are both given: choose one`)
+  if (forced.length && name) throw parameterError(`${name} and toolChoice both say what the reply must be: give one`)
   if (shown && (given.json_schema ?? null) !== null)
-    throw new AleatorError('ParameterError', "json_schema forces the content, and with tools the reply may be a call instead: give toolChoice: 'none', or leave json_schema out")
+    throw parameterError("json_schema forces the content, and with tools the reply may be a call instead: give toolChoice: 'none', or leave json_schema out")
 }
 
 /** A text while it is made, read once: for await (const piece of generation), or await generation.text(). */

@@ -23,23 +23,29 @@ export function shown(value) {
   const text = (['number', 'bigint'].includes(typeof value) ? undefined : JSON.stringify(value, asData)) ?? String(value) // JSON has no NaN
   return text.length > 80 ? `${text.slice(0, 77)}...` : text
 }
-export const wrong = (where, value, why) => new AleatorError('ParameterError', `${where}=${shown(value)}: ${why}`)
+export const parameterError = (why) => new AleatorError('ParameterError', why)
+export const wrong = (where, value, why) => parameterError(`${where}=${shown(value)}: ${why}`)
 
 /** The options with their defaults; an unknown one is refused. */
 export function options(given, defaults) {
-  if (typeof given !== 'object' || given === null) throw new AleatorError('ParameterError', `options: give an object with ${Object.keys(defaults).join(', ')}`)
+  if (typeof given !== 'object' || given === null) throw parameterError(`options: give an object with ${Object.keys(defaults).join(', ')}`)
   const own = Object.entries(given).filter(([, value]) => value !== undefined)
   for (const [name, value] of own) {
-    if (!Object.hasOwn(defaults, name)) throw new AleatorError('ParameterError', `there is no option ${name} here: the options are ${Object.keys(defaults).join(', ')}`)
-    if (typeof defaults[name] === 'boolean' && typeof value !== 'boolean') throw new AleatorError('ParameterError', `${name}=${String(value)} is not a switch: give true or false`)
+    if (!Object.hasOwn(defaults, name)) throw parameterError(`there is no option ${name} here: the options are ${Object.keys(defaults).join(', ')}`)
+    if (typeof defaults[name] === 'boolean' && typeof value !== 'boolean') throw parameterError(`${name}=${String(value)} is not a switch: give true or false`)
   }
   return { ...defaults, ...Object.fromEntries(own) }
 }
 
+/** Whether it is a text without halves of characters. */
+export const isText = (value) => typeof value === 'string' && (value.isWellFormed?.() ?? !/\p{Surrogate}/u.test(value))
+export const product = (numbers) => numbers.reduce((a, b) => a * b, 1)
+export const shaped = (array, shape) => Object.assign(array, { shape })
+
 /** The value, a whole number in this range. */
 export function whole(name, value, low, high = Number.MAX_SAFE_INTEGER) {
   if (Number.isInteger(value) && value >= low && value <= high) return value
-  throw new AleatorError('ParameterError', `${name}=${String(value)}: give a whole number from ${low} to ${high}`)
+  throw parameterError(`${name}=${String(value)}: give a whole number from ${low} to ${high}`)
 }
 
 /** Start a compiled module over this memory; `host` makes its other imports, of what gives its exports (system.js). */
@@ -71,7 +77,7 @@ export async function start(compiled, memory, host) {
     constructor(type, shape) {
       this.shape = typeof shape === 'number' ? [shape] : shape
       this.type = type
-      this.length = this.shape.reduce((a, b) => a * b, 1)
+      this.length = product(this.shape)
       this.place = allocate(Math.max(16, this.length * type.BYTES_PER_ELEMENT))
       places.register(this, this.place, this)
     }
@@ -174,7 +180,7 @@ export async function start(compiled, memory, host) {
       if (!native && !ArrayBuffer.isView(value)) return 0
       const type = TYPES.indexOf(native ? value.type : value.constructor)
       const shape = value.shape ?? [value.length]
-      if (type < 0 || shape.length > 4 || shape.reduce((a, b) => a * b, 1) !== value.length || value.freed) return 0
+      if (type < 0 || shape.length > 4 || product(shape) !== value.length || value.freed) return 0
       const to = new Int32Array(memory.buffer, described >>> 0, 8)
       to.set([type, native ? value.place : 0, value.length, shape.length, ...shape])
       return 1

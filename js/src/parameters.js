@@ -1,6 +1,6 @@
 // Sampling parameters: checked, and made into samplers in order (src/aleator/samplers/params.py, order.py).
 import * as facts from './facts.js'
-import { AleatorError, shown } from './native.js'
+import { parameterError, shown } from './native.js'
 import { checkedPhases, paramsOf, within, withMarks, withStart } from './phase-table.js'
 import { Phases } from './phases.js'
 import { ofRegex } from './regex.js'
@@ -14,17 +14,15 @@ const SPELLINGS = new Map([...ORDERED.values()].flatMap((cls) => [cls.sampler, .
 const ALIASES = new Map(Object.entries(PARAMETERS).flatMap(([name, p]) => (p.aliases ?? []).map((s) => [s, name])))
 const NEUTRAL = Object.fromEntries(Object.entries(PARAMETERS).map(([name, p]) => [name, p.neutral]))
 
-const wrong = (message) => new AleatorError('ParameterError', message)
-
 /** The value as a parameter stores it. */
 export function check(name, value) {
   const p = PARAMETERS[name]
   const fail = (why) => {
-    throw wrong(`${name}=${shown(value)} ${why}`)
+    throw parameterError(`${name}=${shown(value)} ${why}`)
   }
   if ((value === null || value === undefined) && p.optional) return null
   if (facts.ELSEWHERE.includes(name) && shown(value) !== shown(p.neutral))
-    throw wrong(`${name} is not available in JavaScript: leave it out, or use Python's package`)
+    throw parameterError(`${name} is not available in JavaScript: leave it out, or use Python's package`)
   if (p.choices && !p.choices.includes(value)) fail(`must be one of ${p.choices.join(', ')}`)
   if (name === 'numerics' && value !== 'portable') fail("is available in Python's package: leave it out")
   if (name === 'draw' && ['watermark', 'synthid'].includes(value)) fail("is available in Python's package: it needs a key")
@@ -46,11 +44,11 @@ export function check(name, value) {
   if (name === 'regex' && typeof value !== 'string') fail('is no text of a regular expression')
   if (p.type === 'tuple') {
     if (!Array.isArray(value)) fail('is no array')
-    if (p.most !== undefined && value.length > p.most) throw wrong(`${name} has ${value.length} entries: give at most ${p.most}`)
+    if (p.most !== undefined && value.length > p.most) throw parameterError(`${name} has ${value.length} entries: give at most ${p.most}`)
     if (name.endsWith('token_ids')) return checkIds(name, value)
     for (const each of value) {
       if (Array.isArray(each) ? each.length === 0 : typeof each !== 'string' || (name === 'bad_words' && !each.trim()))
-        throw wrong(`${name} has ${shown(each)}: give texts, or arrays of token ids`)
+        throw parameterError(`${name} has ${shown(each)}: give texts, or arrays of token ids`)
       if (Array.isArray(each)) checkIds(name, each)
     }
   }
@@ -60,14 +58,14 @@ export function check(name, value) {
 function checkSeed(value) {
   if (value === -1 || value === -1n || value === null || value === undefined) return null
   if (typeof value === 'number' ? !Number.isSafeInteger(value) : typeof value !== 'bigint')
-    throw wrong(`seed=${shown(value)} must be a whole number in [0, 2^64), as a BigInt from 2^53 on`)
-  if (value < 0 || BigInt(value) >= 1n << 64n) throw wrong(`seed=${shown(value)} is out of range: give 0 to 2^64 - 1, or -1 for random`)
+    throw parameterError(`seed=${shown(value)} must be a whole number in [0, 2^64), as a BigInt from 2^53 on`)
+  if (value < 0 || BigInt(value) >= 1n << 64n) throw parameterError(`seed=${shown(value)} is out of range: give 0 to 2^64 - 1, or -1 for random`)
   return BigInt(value)
 }
 
 function checkIds(name, value) {
   for (const id of value)
-    if (!Number.isInteger(id) || id < 0 || id >= 1 << 24) throw wrong(`${name} names token ${shown(id)}: give ids from 0 to 16,777,215`)
+    if (!Number.isInteger(id) || id < 0 || id >= 1 << 24) throw parameterError(`${name} names token ${shown(id)}: give ids from 0 to 16,777,215`)
   return name.endsWith('token_ids') ? [...new Set(value)].sort((a, b) => a - b) : value
 }
 
@@ -78,17 +76,17 @@ function checkBiases(value) {
   for (const pair of pairs) {
     const [token, bias] = Array.isArray(pair) ? pair : []
     if (typeof bias !== 'number' || Number.isNaN(bias) || (typeof token === 'string' ? token === '' : !Number.isInteger(token)))
-      throw wrong(`logit_bias=${shown(value)} must map token ids or texts to numbers, as in {15: -1.5}`)
+      throw parameterError(`logit_bias=${shown(value)} must map token ids or texts to numbers, as in {15: -1.5}`)
     if (typeof token === 'number') checkIds('logit_bias', [token])
   }
   return pairs
 }
 
 function parseNames(value) {
-  if (typeof value !== 'string' && !Array.isArray(value)) throw wrong(`samplers=${shown(value)}: give names of samplers`)
+  if (typeof value !== 'string' && !Array.isArray(value)) throw parameterError(`samplers=${shown(value)}: give names of samplers`)
   const given = (typeof value === 'string' ? value.split(';') : value).map((name) => String(name).trim().toLowerCase())
   return given.filter(Boolean).map((name) => {
-    if (!SPELLINGS.has(name)) throw wrong(`samplers: there is no sampler ${shown(name)} to be named; the names are ${[...ORDERED.keys()].join(', ')}`)
+    if (!SPELLINGS.has(name)) throw parameterError(`samplers: there is no sampler ${shown(name)} to be named; the names are ${[...ORDERED.keys()].join(', ')}`)
     return SPELLINGS.get(name)
   })
 }
@@ -121,12 +119,12 @@ function completed(order, names) {
 
 function checked(given) {
   const all = {}
-  if (typeof given !== 'object' || given === null) throw wrong(`parameters=${shown(given)}: give an object`)
+  if (typeof given !== 'object' || given === null) throw parameterError(`parameters=${shown(given)}: give an object`)
   for (const [spelling, value] of Object.entries(given)) {
     if (value === undefined) continue
     const name = ALIASES.get(spelling) ?? spelling
-    if (!Object.hasOwn(NEUTRAL, name) || name === 'allowed') throw wrong(`there is no sampling parameter ${shown(spelling)}`)
-    if (Object.hasOwn(all, name)) throw wrong(`${name} is given twice, once as ${spelling}`)
+    if (!Object.hasOwn(NEUTRAL, name) || name === 'allowed') throw parameterError(`there is no sampling parameter ${shown(spelling)}`)
+    if (Object.hasOwn(all, name)) throw parameterError(`${name} is given twice, once as ${spelling}`)
     all[name] = check(name, value)
   }
   return all
@@ -139,7 +137,7 @@ export function settle(given, base = {}) {
   const order = values.samplers
   if ('samplers' in own) {
     for (const name of missing(order, { ...NEUTRAL, ...own }))
-      throw wrong(`a parameter of ${name} would have no effect: samplers=${shown(order.join(';'))} leaves it out; name it there`)
+      throw parameterError(`a parameter of ${name} would have no effect: samplers=${shown(order.join(';'))} leaves it out; name it there`)
     for (const name of missing(order, values))
       for (const p of ORDERED.get(name).parameters) if (!(p in own) && p !== 'seed') values[p] = NEUTRAL[p]
   } else {
@@ -147,7 +145,7 @@ export function settle(given, base = {}) {
   }
   const draws = values.mirostat ? 'mirostat' : values.samplers.includes('adaptive_p') ? 'adaptive_target' : null
   if (draws && values.draw !== 'inverse') {
-    if ('draw' in own) throw wrong(`draw=${shown(values.draw)} would have no effect: ${draws} draws the token in its own way`)
+    if ('draw' in own) throw parameterError(`draw=${shown(values.draw)} would have no effect: ${draws} draws the token in its own way`)
     values.draw = 'inverse'
   }
   byPhase(values)
@@ -171,7 +169,7 @@ export function ofText(parameters, known, tokens, tokenizer) {
 
 /** Explicit values over a preset, or over the model file's own over the default preset. */
 export function resolve(explicit, preset, metadata = {}) {
-  if (preset !== undefined && !Object.hasOwn(PRESETS, preset)) throw wrong(`preset: there is no preset ${shown(preset)}; the names are ${Object.keys(PRESETS).join(', ')}`)
+  if (preset !== undefined && !Object.hasOwn(PRESETS, preset)) throw parameterError(`preset: there is no preset ${shown(preset)}; the names are ${Object.keys(PRESETS).join(', ')}`)
   let values = settle(PRESETS[preset ?? facts.DEFAULT_PRESET])
   if (preset === undefined) values = settle(fromMetadata(metadata), values)
   if (explicit.mirostat) values = settle(Object.fromEntries(facts.TRUNCATION.map((name) => [name, NEUTRAL[name]])), values)
@@ -182,7 +180,7 @@ function fromMetadata(metadata) {
   const byKey = new Map(Object.entries(PARAMETERS).map(([name, p]) => [p.metadata ?? name, name]))
   const values = {}
   for (const [key, value] of Object.entries(metadata)) {
-    if (!byKey.has(key)) throw wrong(`the model file asks for general.sampling.${key}=${shown(value)}, which is not known here: name a preset to use instead`)
+    if (!byKey.has(key)) throw parameterError(`the model file asks for general.sampling.${key}=${shown(value)}, which is not known here: name a preset to use instead`)
     values[byKey.get(key)] = value
   }
   return values
@@ -195,7 +193,7 @@ export const constraintsOf = (values) => CONSTRAINTS.filter((name) => (values[na
 /** The GBNF that a text obeys; null: nothing. */
 export function grammarOf(values) {
   const [name, another] = constraintsOf(values)
-  if (another) throw wrong(`${name} and ${another} are both given: choose one`)
+  if (another) throw parameterError(`${name} and ${another} are both given: choose one`)
   if (name === 'json_schema') return gbnf(values.json_schema)
   return name === 'regex' ? ofRegex(values.regex) : values.grammar ?? null
 }
@@ -206,7 +204,7 @@ export function samplersOf(values, tokenizer) {
   if (phases.length) return [new Phases(values.phases, phases, tokenizer)]
   const all = { ...values }
   const needed = (what) => {
-    if (!tokenizer) throw wrong(`${what} needs a tokenizer: give it as the option tokenizer`)
+    if (!tokenizer) throw parameterError(`${what} needs a tokenizer: give it as the option tokenizer`)
     return tokenizer
   }
   const ends = (what) => [...needed(what).vocabulary.eog].sort((a, b) => a - b)
@@ -219,10 +217,10 @@ export function samplersOf(values, tokenizer) {
   all.sequences = all.bad_words.flatMap((word) => (typeof word === 'string' ? needed('bad_words').spelled(word) : [word]))
   const breaking = all.dry_multiplier !== 0 && all.dry_penalty_last_n !== 0
   all.breakers = breaking ? all.dry_sequence_breakers.flatMap((b) => (typeof b === 'string' ? needed('dry_sequence_breakers').breakers(b) : [b])) : []
-  if (all.samplers.includes('infill')) throw wrong("samplers: infill is available in Python's package only")
+  if (all.samplers.includes('infill')) throw parameterError("samplers: infill is available in Python's package only")
   const chain = facts.FIRST.filter((cls) => cls.asked_for(all)).map((cls) => made(cls, all))
   const adaptive = all.samplers.includes('adaptive_p')
-  if (adaptive && all.mirostat) throw wrong('mirostat and adaptive_p both choose the token: give one')
+  if (adaptive && all.mirostat) throw parameterError('mirostat and adaptive_p both choose the token: give one')
   for (const name of all.samplers) if (name !== 'adaptive_p') chain.push(made(ORDERED.get(name), all))
   const last = adaptive ? 'adaptive_p' : ['dist', 'mirostat', 'mirostat_v2'][all.mirostat]
   chain.push(made(facts.SAMPLERS.find((cls) => cls.sampler === last), all))
@@ -233,7 +231,7 @@ function biases(pairs, needed) {
   const byId = new Map()
   for (const [token, bias] of pairs)
     for (const id of typeof token === 'string' ? needed('logit_bias').encode(token, { addSpecial: false }) : [token]) {
-      if (byId.has(id) && (byId.get(id) !== bias || typeof token === 'number')) throw wrong(`logit_bias gives token ${id} twice: give its bias once, by id`)
+      if (byId.has(id) && (byId.get(id) !== bias || typeof token === 'number')) throw parameterError(`logit_bias gives token ${id} twice: give its bias once, by id`)
       byId.set(id, bias)
     }
   return byId
@@ -241,7 +239,7 @@ function biases(pairs, needed) {
 
 /** Ids as bits in words of 32. */
 function packed(ids) {
-  if (ids.length === 0) throw wrong('allowed_token_ids is empty: name one token at least, or null for all')
+  if (ids.length === 0) throw parameterError('allowed_token_ids is empty: name one token at least, or null for all')
   const words = new Array((ids.at(-1) >> 5) + 1).fill(0)
   for (const id of ids) words[id >> 5] = (words[id >> 5] | (1 << (id & 31))) >>> 0
   return words

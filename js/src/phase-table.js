@@ -1,12 +1,13 @@
 // The table of `phases`: sampling parameters for parts of a text, and the marks between these (src/aleator/samplers/
 // phase_table.py).  A checked table is a list of pairs: a phase's name and an object, or "histories" or "start".
 import { PHASES, PRESETS } from './facts.js'
-import { AleatorError, shown } from './native.js'
-import { binary } from './spelling.js'
+import { isText, parameterError, shown } from './native.js'
+import { rstrip, strip } from './python-text.js'
+import { SPACE, bytesOf } from './spelling.js'
 
 const { ANSWER, THINKING, TOOL, OF_ALL, HISTORIES, OF_TEXTS, MAX_MARK_BYTES, MAX_PHASES, MAX_TOKEN } = PHASES
 
-export const wrong = (why) => new AleatorError('ParameterError', `phases: ${why}`)
+export const wrong = (why) => parameterError(`phases: ${why}`)
 const isPair = (value) => Array.isArray(value) && value.length === 2
 
 /** `phases`, an object or a checked table, as a checked table; check: gives checked sampling parameters. */
@@ -50,7 +51,7 @@ export function within(name, work) {
 
 function checkMark(phase, word, value) {
   if (Number.isInteger(value) && value >= 0 && value <= MAX_TOKEN) return
-  if (typeof value !== 'string' || !value || /\p{Surrogate}/u.test(value))
+  if (!value || !isText(value))
     throw wrong(`${word}=${shown(value)} of '${phase}' is no mark: give a text of at least one character, or the id of a token, up to ${MAX_TOKEN}`)
   if (bytesOf(value).length > MAX_MARK_BYTES) throw wrong(`${word} of '${phase}' has more than ${MAX_MARK_BYTES} bytes: give a shorter mark`)
 }
@@ -76,9 +77,6 @@ export const marksOf = (table) => table.filter(([name]) => ![ANSWER, ...OF_ALL].
 /** All marks. */
 export const allMarks = (table) => marksOf(table).flatMap(({ begin, end }) => [begin, end].filter((mark) => mark !== undefined))
 
-/** A mark's bytes, as a text of a character for each. */
-export const bytesOf = (mark) => binary(new TextEncoder().encode(mark))
-
 /** The parameters of each phase, [name, object]; the answer comes first and is always there. */
 export function paramsOf(table) {
   const found = new Map([[ANSWER, {}]])
@@ -98,17 +96,19 @@ export function withMarks(table, known, where) {
   return made
 }
 
-/** The table with the phase whose mark ends the prompt as `start`; textOf: a token's bytes, as `bytesOf` has them. */
+/** The table with the phase whose mark ends the prompt as `start`; textOf: a token's bytes as a text. */
 export function withStart(table, tokens, textOf) {
   if (table.some(([name]) => name === 'start')) return table
   let [last, tail] = [-1, '']
   for (const token of tokens.slice(-MAX_MARK_BYTES - 64).reverse()) {
     tail = textOf(token) + tail
-    if (last < 0 && stripped(tail)) last = token
+    if (last < 0 && strip(tail, SPACE)) last = token
   }
   const found = marksOf(table).find(({ begin }) => begin === last || (typeof begin === 'string' && endsWith(tail, bytesOf(begin))))
   return [...table, ['start', found?.name ?? ANSWER]]
 }
 
-const stripped = (text) => text.replace(/^[ \t\n\v\f\r]+|[ \t\n\v\f\r]+$/g, '')
-const endsWith = (text, mark) => (stripped(mark) ? text.replace(/[ \t\n\v\f\r]+$/, '').endsWith(stripped(mark)) : text.endsWith(mark))
+function endsWith(text, mark) {
+  const bare = strip(mark, SPACE)
+  return bare ? rstrip(text, SPACE).endsWith(bare) : text.endsWith(mark)
+}

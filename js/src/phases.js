@@ -1,7 +1,9 @@
 // Phases: a chain for each part of a text (src/aleator/samplers/phases.py).
 import { kernelsOf } from './kernels.js'
-import { allMarks, bytesOf, marksOf, withMarks, wrong } from './phase-table.js'
+import { shaped } from './native.js'
+import { allMarks, marksOf, withMarks, wrong } from './phase-table.js'
 import { native } from './runtime.js'
+import { bytesOf } from './spelling.js'
 
 export class Phases {
   static sampler = 'phases'
@@ -68,10 +70,8 @@ function treeOf(marks, phases) {
       following[256 * at + mark.charCodeAt(text.length)] = complete.length ? complete[0][2] : places.get(key(own, longer))
     }
   }
-  return [shaped(following, 256), phase, shaped(Int32Array.from(tokens.flat()), 3)]
+  return [shaped(following, [places.size, 256]), phase, shaped(Int32Array.from(tokens.flat()), [tokens.length, 3])]
 }
-
-const shaped = (array, columns) => Object.assign(array, { shape: [array.length / columns, columns] })
 
 const NO_TEXTS = { allBytes: () => [] } // all marks are ids of tokens
 

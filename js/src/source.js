@@ -1,7 +1,7 @@
 // Where a model's bytes come from: bytes, a File or another Blob, a path in Node, or a URL.  A source has a `name`, its
 // `size`, how many parts may be read at once (`atOnce`), `read(begin, end)`, which gives chunks of just these bytes,
 // and `close`; one that can be kept on the browser's disk has a `version`, which changes with the file.
-import { AleatorError } from './native.js'
+import { AleatorError, parameterError } from './native.js'
 import { remote } from './ranges.js'
 import { streamed } from './streams.js'
 
@@ -18,13 +18,13 @@ export async function opened(source, first, how) {
 
 /** The URL that a source names; null: it is a path. */
 export function address(source) {
-  if (typeof source !== 'string' && !(source instanceof URL)) throw new AleatorError('ParameterError', 'source: give a URL, a path, a File, or the bytes')
+  if (typeof source !== 'string' && !(source instanceof URL)) throw parameterError('source: give a URL, a path, a File, or the bytes')
   const isUrl = source instanceof URL || /^(https?|blob|data|file):/i.test(source)
   if (!isUrl && !globalThis.document && !globalThis.location) return null
   try {
     return new URL(source, globalThis.location?.href)
   } catch {
-    throw new AleatorError('ParameterError', `source=${source}: it is no URL, such as https://example.org/model.gguf: mend it`)
+    throw parameterError(`source=${source}: it is no URL, such as https://example.org/model.gguf: mend it`)
   }
 }
 

@@ -1,11 +1,16 @@
-// Bytes as tokens (src/aleator/grammar/spelling.py).
+// Bytes as texts, with a character for each, and as tokens (src/aleator/grammar/spelling.py).
 
-/** Bytes as a text, a character for each. */
+/** Python's white space in bytes. */
+export const SPACE = ' \t\n\r\v\f'
+
 export function binary(bytes) {
   let made = ''
   for (let at = 0; at < bytes.length; at += 4096) made += String.fromCharCode(...bytes.subarray(at, at + 4096))
   return made
 }
+
+/** A text's UTF-8. */
+export const bytesOf = (text) => binary(new TextEncoder().encode(text))
 
 /** How many of a text's last characters one of these strings may begin with. */
 export function openLength(text, strings) {

@@ -1,11 +1,10 @@
 // Ends a text's reasoning after a number of tokens (src/aleator/generate/steering.py).  Texts are bytes, a character for each.
-import { AleatorError } from './native.js'
-import { binary, spellingOf } from './spelling.js'
+import { parameterError } from './native.js'
+import { lstrip, rstrip } from './python-text.js'
+import { SPACE, binary, bytesOf, spellingOf } from './spelling.js'
 
-const bytesOf = (text) => new TextEncoder().encode(text)
-const SPACE = /[ \t\n\r\v\f]+$/
-const CLOSERS = new Set(binary(bytesOf('*_`)]}\'"\u2019\u201d\u00bb\u300d\u300f')))
-const SENTENCE_ENDS = Array.from('.!?\u2026\u3002\uff01\uff1f\uff61\u0964\u061f', (each) => binary(bytesOf(each)))
+const CLOSERS = bytesOf('*_`)]}\'"\u2019\u201d\u00bb\u300d\u300f')
+const SENTENCE_ENDS = Array.from('.!?\u2026\u3002\uff01\uff1f\uff61\u0964\u061f', bytesOf)
 
 export class ReasoningBudget {
   /**
@@ -14,14 +13,14 @@ export class ReasoningBudget {
    */
   constructor(tokenizer, { budget, marks: [begin, end], message, grace }, prompt) {
     const spelling = spellingOf(tokenizer)
-    const spelled = spelling.tokens(bytesOf(message))
-    if (spelled.map((token) => spelling.texts[token]).join('') !== binary(bytesOf(message)))
-      throw new AleatorError('ParameterError', "reasoningBudgetMessage: the model's vocabulary cannot spell it: give characters that it has")
+    const spelled = spelling.tokens(new TextEncoder().encode(message))
+    if (spelled.map((token) => spelling.texts[token]).join('') !== bytesOf(message))
+      throw parameterError("reasoningBudgetMessage: the model's vocabulary cannot spell it: give characters that it has")
     const endTokens = [...spelled, ...tokenizer.encode(end, { addSpecial: false, parseSpecial: true })]
     const before = tokenizer.decode(prompt)
     const opened = before.lastIndexOf(begin) > before.lastIndexOf(end)
     Object.assign(this, { budget, grace, endTokens, inside: opened, over: false, text: '', n: 0, forced: [] })
-    Object.assign(this, { begin: binary(bytesOf(begin)), end: binary(bytesOf(end)) })
+    Object.assign(this, { begin: bytesOf(begin), end: bytesOf(end) })
   }
   /** The token that is forced now; null: the chain draws it. */
   next() {
@@ -43,7 +42,7 @@ export class ReasoningBudget {
       this.over = this.text.includes(this.end)
       return
     }
-    const text = this.text.replace(/^[ \t\n\r\v\f]+/, '')
+    const text = lstrip(this.text, SPACE)
     if (text.startsWith(this.begin)) {
       this.inside = true
       this.text = text.slice(this.begin.length)
@@ -53,10 +52,9 @@ export class ReasoningBudget {
 
 /** Whether a text ends with a sentence or a line, or is empty. */
 function sentenceEnded(text) {
-  let bare = text.replace(SPACE, '')
+  const bare = rstrip(text, SPACE)
   if (!bare || text.slice(bare.length).includes('\n')) return true
-  while (CLOSERS.has(bare.at(-1))) bare = bare.slice(0, -1)
-  return SENTENCE_ENDS.some((end) => bare.endsWith(end))
+  return SENTENCE_ENDS.some((end) => rstrip(bare, CLOSERS).endsWith(end))
 }
 
 /** Whether a text ends with a complete character. */

@@ -2,7 +2,7 @@
 import { Strings, searchers } from './expressions.js'
 import { REASONING_MARKS } from './facts.js'
 import { loopLimits } from './loops.js'
-import { AleatorError, whole, wrong } from './native.js'
+import { AleatorError, isText, whole, wrong } from './native.js'
 
 const isTexts = (value) => value.every((each) => typeof each === 'string' && each)
 const most = 2 ** 31 - 1
@@ -21,7 +21,7 @@ export function textOptions(tokenizer, given) {
   const banned = [...searchers(bannedRegex ?? []), ...(strings.length ? [new Strings(strings)] : [])]
   const made = { maxTokens, stops, signal, heal, reasoningMarks, completeGrammar, banned, loops: null, reasoning: null }
   if ((stopLoops ?? null) !== null) made.loops = loopLimits(stopLoops)
-  if (typeof reasoningBudgetMessage !== 'string' || !reasoningBudgetMessage.isWellFormed?.() && /\p{Surrogate}/u.test(reasoningBudgetMessage)) throw wrong('reasoningBudgetMessage', reasoningBudgetMessage, 'give a text')
+  if (!isText(reasoningBudgetMessage)) throw wrong('reasoningBudgetMessage', reasoningBudgetMessage, 'give a text')
   whole('reasoningBudgetGrace', reasoningBudgetGrace, 0, most)
   if (!Array.isArray(reasoningMarks) || reasoningMarks.length !== 2 || !isTexts(reasoningMarks)) throw wrong('reasoningMarks', reasoningMarks, 'give two texts, such as those of <think>')
   if ((reasoningBudget ?? -1) !== -1) {

@@ -1,7 +1,8 @@
 // Text to token ids and back (src/aleator/text/tokenizer.py).
 import * as facts from './facts.js'
-import { AleatorError, options } from './native.js'
+import { AleatorError, isText, options, parameterError } from './native.js'
 import { native } from './runtime.js'
+import { binary } from './spelling.js'
 
 const BYTE_TOKENS = Array.from({ length: 256 }, (_, byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`)
 const { MAX_BREAKER_BYTES, MAX_TAIL_TOKENS, SPACE } = facts
@@ -73,7 +74,7 @@ export class Tokenizer {
   encode(text, given = {}) {
     const { vocabulary } = this
     const { addSpecial, parseSpecial, unread } = options(given, { addSpecial: true, parseSpecial: false, unread: [] })
-    if (typeof text !== 'string' || !text.isWellFormed?.() && /\p{Surrogate}/u.test(text))
+    if (!isText(text))
       throw new AleatorError('TokenizerError', 'the text has a lone surrogate, or is no text')
     const ids = []
     let afterSpecial = true
@@ -100,7 +101,7 @@ export class Tokenizer {
     const { special, addBos } = this.vocabulary
     const marks = [special.fim_pre, special.fim_suf, special.fim_mid]
     if (marks.includes(undefined))
-      throw new AleatorError('ParameterError', "suffix: this model's vocabulary has no tokens for text between two others: leave suffix out")
+      throw parameterError("suffix: this model's vocabulary has no tokens for text between two others: leave suffix out")
     const read = (text) => (typeof text === 'string' ? this.encode(text, { ...given, addSpecial: false }) : Array.from(text))
     const head = addBos && special.bos !== undefined ? [special.bos] : []
     return [...head, marks[0], ...read(prompt), marks[1], ...read(suffix), marks[2]]
@@ -160,9 +161,8 @@ export class Tokenizer {
     const breaker = new TextEncoder().encode(text).subarray(0, MAX_BREAKER_BYTES)
     const found = []
     if (!breaker.length) return found
-    const asText = (bytes) => Array.from(bytes, (byte) => String.fromCharCode(byte)).join('')
-    const texts = (this.latin ??= this.allBytes().map(asText))
-    const latin = asText(breaker)
+    const texts = (this.latin ??= this.allBytes().map(binary))
+    const latin = binary(breaker)
     const whole = new Set([...texts.keys()].filter((token) => texts[token].includes(latin)))
     for (const token of whole) found.push([token])
     for (let n = 1; n < latin.length; n++) {

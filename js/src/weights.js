@@ -1,6 +1,6 @@
 // The tensors of a model, checked when they are asked for (src/aleator/models/weights.py, layers/layer_source.py).
 import { DIMENSIONS, TENSOR_TYPES } from './facts.js'
-import { AleatorError } from './native.js'
+import { AleatorError, product, shaped } from './native.js'
 import { native } from './runtime.js'
 
 /** For what is computed once, when a model is loaded. */
@@ -9,7 +9,6 @@ const pool = new native.ThreadPool(1)
 const FLOATS = ['F32', 'F16', 'BF16']
 const GATE_UP = ['ffn_gate', 'ffn_up']
 const sum = (numbers) => numbers.reduce((a, b) => a + b, 0)
-const product = (numbers) => numbers.reduce((a, b) => a * b, 1)
 const missing = (name) => new AleatorError('FileFormatError', `the tensor '${name}' is missing`, { field: name })
 
 /** A tensor with the dimensions of size 1 that ggml does not write, as those of a single expert. */
@@ -77,7 +76,6 @@ function widened({ type, shape, data }) {
 }
 
 const matrixOf = (data, type, nOut, nIn, bias) => ({ matrix: new native.StoredMatrix(data, type, nOut, nIn, bias) })
-const shaped = (numbers, shape) => Object.assign(numbers, { shape })
 
 /** The tensors of one layer as native code takes them; layer -1: those outside the layers (layers/stored.py). */
 export class LayerSource {

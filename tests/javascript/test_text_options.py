@@ -115,6 +115,22 @@ def test_loops_end_where_they_do_here(values: Values, repeats: int, least: int) 
         assert periods == [detector.push(token) for token in text]
 
 
+def test_looking_for_loops_costs_the_same_in_a_long_text(values: Values) -> None:
+    r = random.Random(6)
+    code = """
+      const { LoopDetector } = await inside('loops.js')
+      let reads = 0
+      const tokens = new Proxy([], { get: (all, key) => (reads++, all[key]) })
+      const detector = Object.assign(new LoopDetector([4, 64]), { tokens })
+      return given.map((token) => {
+        detector.push(token)
+        return reads
+      })
+    """
+    [reads] = values(code, given=[r.randrange(500) for _ in range(8001)])
+    assert reads[8000] - reads[7000] < 2 * (reads[2000] - reads[1000])
+
+
 @pytest.mark.parametrize("order", ["temperature;top_k", "top_k", "temperature;top_k;temperature"])
 def test_loops_raise_the_temperature_where_they_do_here(values: Values, order: str) -> None:
     r, limits = random.Random(4), (2, 3, 1.5, 4)
