@@ -112,7 +112,7 @@ def _awq(parts: Parts, given: Fields) -> Packed:
 
 
 def _refuse_exceptions(given: Fields) -> None:
-    """Raise UnsupportedModel for matrices of other bits or groups, by expressions for their names (``dynamic``).
+    """Raise UnsupportedModel for matrices of other bits or groups by expressions for names (``dynamic``).
 
     An expression that begins with "-:" is of matrices that are not quantised, as their types show.
     """
