@@ -192,6 +192,7 @@ def test_bad_fields_are_named(
     [
         (("model", "type"), "WordLevel", "BPE, WordPiece and Unigram"),
         (("decoder",), None, "neither byte-level nor SentencePiece"),
+        (("decoder", "type"), [], "type must be a string"),
     ],
 )
 def test_other_tokenizers_are_refused(
