@@ -173,6 +173,7 @@ BAD_FIELDS: list[tuple[tuple[str | int, ...], Any, str]] = [
     (("added_tokens", 0, "id"), 99, "both have the id 99"),
     (("added_tokens", 0, "content"), "a", "the token 'a' has two ids"),
     (("pre_tokenizer",), {"type": "Nonsense"}, "tokenizers"),
+    (("decoder", "type"), [], "type must be a string"),
     (("post_processor",), {"type": "TemplateProcessing"}, "single"),
     (("post_processor",), {"type": "TemplateProcessing", "single": [{}]}, "malformed"),
 ]
@@ -192,7 +193,6 @@ def test_bad_fields_are_named(
     [
         (("model", "type"), "WordLevel", "BPE, WordPiece and Unigram"),
         (("decoder",), None, "neither byte-level nor SentencePiece"),
-        (("decoder", "type"), [], "type must be a string"),
     ],
 )
 def test_other_tokenizers_are_refused(
