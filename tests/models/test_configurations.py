@@ -306,7 +306,8 @@ test_olmoe = like_transformers(
     "OlmoeConfig", sizes=SMALL | {"num_hidden_layers": 3, "num_experts": 6, "num_experts_per_tok": 2}
 )
 test_phi2 = like_transformers(
-    "PhiConfig", {}, {"num_key_value_heads": 4, "partial_rotary_factor": 1.0}
+    "PhiConfig", {}, {"num_key_value_heads": 4, "partial_rotary_factor": 1.0},
+    {"tie_word_embeddings": True}
 )
 test_phi3 = like_transformers(
     "Phi3Config", {}, {"num_key_value_heads": 4, "partial_rotary_factor": 0.5}, {"sliding_window": 12}

@@ -245,7 +245,9 @@ def read_rope(
     scaling = rope.get("rope_type", rope.get("type", "default"))
     if scaling not in ("default", "linear", "yarn", "llama3", "longrope", "dynamic"):
         raise unsupported(fields.path, f"rotary scaling of type {scaling!r} (rope_type)")
-    outer = fields.number("rope_theta", 1.0, MAX_THETA, THETAS.get(fields.get("model_type"), 1e4))
+    outer = fields.number(
+        "rope_theta", 1.0, MAX_THETA, THETAS.get(fields.get("model_type", ""), 1e4)
+    )
     share = fields.number("partial_rotary_factor", 0.0, 1.0, 1.0 if rotated is None else rotated)
     share = rope.number("partial_rotary_factor", 0.0, 1.0, share)
     if rotated is None and share != 1.0:
