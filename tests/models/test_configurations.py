@@ -47,8 +47,7 @@ LONGROPE = {
 
 # fmt: off
 test_afmoe = like_transformers(
-    "AfmoeConfig", {"mup_enabled": True},
-    
+    "AfmoeConfig", {"mup_enabled": True}, {"layer_types": ["full_attention"] * 4},
     {"route_scale": 2.5, "tie_word_embeddings": True, "mup_enabled": True},
     sizes=SMALL | {
         "num_hidden_layers": 4, "num_experts": 6, "num_experts_per_tok": 3, "num_shared_experts": 1,
@@ -67,7 +66,7 @@ test_chatglm = like_transformers(
     "GlmConfig", {"head_dim": 8}, {"head_dim": 16, "partial_rotary_factor": 0.25, "attention_bias": False}
 )
 test_cohere2 = like_transformers(
-    "Cohere2Config", {}, {"logit_scale": 0.5, "attention_bias": True},
+    "Cohere2Config", {}, {"logit_scale": 0.5, "attention_bias": True}, {"layer_types": ["full_attention"] * 4},
     sizes=SMALL | {"num_hidden_layers": 4, "sliding_window": 6}
 )
 test_command_r = like_transformers(
@@ -102,6 +101,7 @@ test_ernie4_5_moe = like_transformers(
 )
 test_exaone_moe = like_transformers(
     "ExaoneMoeConfig", {}, {"n_group": 3, "topk_group": 2, "num_shared_experts": 2},
+    {"layer_types": ["full_attention"] * 3},
     sizes=SMALL | {
         "num_hidden_layers": 3, "num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 24,
         "sliding_window": 6, "sliding_window_pattern": 3,
@@ -306,7 +306,8 @@ test_olmoe = like_transformers(
     "OlmoeConfig", sizes=SMALL | {"num_hidden_layers": 3, "num_experts": 6, "num_experts_per_tok": 2}
 )
 test_phi2 = like_transformers(
-    "PhiConfig", {}, {"num_key_value_heads": 4, "partial_rotary_factor": 1.0}
+    "PhiConfig", {}, {"num_key_value_heads": 4, "partial_rotary_factor": 1.0},
+    {"tie_word_embeddings": True}
 )
 test_phi3 = like_transformers(
     "Phi3Config", {}, {"num_key_value_heads": 4, "partial_rotary_factor": 0.5}, {"sliding_window": 12}

@@ -23,6 +23,10 @@ LLAMA4 = SIZES | {
     "interleave_moe_layer_step": 2,
 }
 LONG = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "truncate": True}
+TABLES = {
+    "rope_type": "longrope", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 32,
+    "short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [1.0, 2.0, 3.0, 4.0],
+}  # fmt: skip
 
 
 GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "vocab_size": 96}
@@ -129,6 +133,8 @@ def test_the_output_matrix_is_written_for_llama_cpp(
         ("Olmoe", {"num_key_value_heads": 2}, "fewer heads of keys than of queries"),
         ("Gemma2", {"final_logit_softcapping": None}, "scores and logits without a cap"),
         ("Llama", {"rope_parameters": LONG | {"beta_fast": 16.0}}, "YaRN with beta_fast=16 and"),
+        ("Qwen2", {"rope_parameters": TABLES}, "rotary scaling of type 'longrope'"),
+        ("Granite", {"rope_parameters": TABLES}, None),
         ("Ministral3", {"rope_parameters": LONG | {"beta_fast": 16.0}}, None),
     ],
 )

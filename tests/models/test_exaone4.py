@@ -18,6 +18,7 @@ test_transformers = like_transformers(
     "Exaone4Config",
     {"sliding_window": 8, "sliding_window_pattern": 4},
     {"sliding_window": 8, "layer_types": ["full_attention", "sliding_attention"] * 2},
+    {"sliding_window": 8, "layer_types": ["full_attention"] * 4},
     {"sliding_window": None, "layer_types": ["full_attention"] * 4},
     sizes=SIZES,
 )

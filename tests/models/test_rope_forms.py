@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from aleator.generate import Batch, Context
-from aleator.models import build_decoder, index, open_weights
+from aleator.models import build_decoder, index, json_config, open_weights
 from aleator.models.files.fields import Fields
 from tests.models.builders import model_json
 from tests.models.check_transformers import SMALL, check_transformers, like_transformers, relative
@@ -48,6 +48,15 @@ def test_the_share_in_the_rotation_comes_before_the_share_beside_it(kind: str) -
         assert config.rope_parameters["partial_rotary_factor"] == 0.25
         fields = Fields("config.json", given | {"model_type": kind})
         assert index.read_json(fields)[1].rope.dim == 4
+
+
+@pytest.mark.parametrize("kind", ["llama", *json_config.THETAS])
+def test_the_base_that_a_file_leaves_out(kind: str) -> None:
+    config = transformers.AutoConfig.for_model(kind).get_text_config()
+    values = config.to_dict() | {"model_type": kind}
+    rope = values.pop("rope_parameters")
+    found = index.read_json(Fields("config.json", values))[1].rope.theta
+    assert found == rope.get("full_attention", rope)["rope_theta"]
 
 
 def test_dynamic_scaling_goes_by_the_size_of_the_context(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from safetensors.torch import load_file, save_file
 
 from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.models import open_weights
+from aleator.models.files.fields import Fields
+from aleator.models.index import read_json
 from tests.models.check_transformers import SMALL, check, check_transformers, write
 from tests.models.test_convert_architectures import gemma3_with_pictures
 
@@ -85,6 +87,14 @@ def test_text_model_under_its_later_names(tmp_path: Path) -> None:
         tensors[later if later != name else "model." + name] = values
     save_file(tensors, file)
     check(model, tmp_path)
+
+
+def test_mixtures_of_a_size_that_a_file_leaves_out() -> None:
+    values = transformers.Qwen3_5MoeTextConfig().to_dict()
+    wanted = [values.pop(key) for key in ("num_experts", "num_experts_per_tok")]
+    found = read_json(Fields("config.json", values))[1].experts
+    assert found is not None
+    assert [found.n_experts, found.n_used] == wanted
 
 
 def test_a_text_configuration_may_leave_out_what_transformers_knows(tmp_path: Path) -> None:

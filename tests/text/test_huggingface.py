@@ -169,6 +169,7 @@ BAD_FIELDS: list[tuple[tuple[str | int, ...], Any, str]] = [
     (("added_tokens", 0, "id"), 99, "both have the id 99"),
     (("added_tokens", 0, "content"), "a", "the token 'a' has two ids"),
     (("pre_tokenizer",), {"type": "Nonsense"}, "tokenizers"),
+    (("decoder", "type"), [], "type must be a string"),
     (("post_processor",), {"type": "TemplateProcessing"}, "single"),
     (("post_processor",), {"type": "TemplateProcessing", "single": [{}]}, "malformed"),
 ]

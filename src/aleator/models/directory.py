@@ -69,10 +69,15 @@ class Directory:
                 f"{path}: {self.architecture.name!r} is read from GGUF files only"
             )
         self._files = files
+        # Steps add a bias to the products with an output matrix only, not with an embedding.
+        self._tied_with_bias = config.tied and any(
+            files.usual_name(name) == "lm_head.bias" for _, name, _ in self._stored()
+        )
         longest, self._modules = longest_of_directory(path), modules_of_directory(path)
         self.config = replace(
             config,
-            tied=_is_headless(self.fields) or (config.tied and not self._has_own_head()),
+            tied=_is_headless(self.fields)
+            or (config.tied and not self._tied_with_bias and not self._has_own_head()),
             pooling=self._modules.pooling,
             dense=self._modules.dense,
             longest_text=longest if longest < config.context_length else 0,
@@ -109,7 +114,7 @@ class Directory:
             if name.endswith("rotary_emb.inv_freq"):
                 continue  # saved by old versions of transformers; computed from the configuration
             usual = files.own_name(name, names)
-            if not usual or (config.tied and usual == "lm_head.weight"):
+            if not usual or ((config.tied or self._tied_with_bias) and usual == "lm_head.weight"):
                 continue
             if usual not in names:
                 if files.mtp_prefix and usual.startswith(files.mtp_prefix):
@@ -125,6 +130,8 @@ class Directory:
             found[usual] = name
             self._shapes[names[usual]] = tensor.shape
             yield names[usual], tensor
+            if names[usual] == "token_embd.weight" and self._tied_with_bias:
+                yield "output.weight", tensor
 
     def _stored(self) -> Iterator[tuple[Path, str, StoredTensor | Packed]]:
         quantised = given_by(self.fields) is not None

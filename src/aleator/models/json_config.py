@@ -222,6 +222,14 @@ def with_scaling(fields: Fields, kind: str, others: Sequence[str]) -> Fields:
     return fields.changed(**changed)
 
 
+THETAS = {
+    "cohere": 5e5, "ernie4_5": 5e5, "ernie4_5_moe": 5e5, "gpt_oss": 1.5e5, "lfm2": 1e6, "lfm2_moe": 1e6,
+    "minimax_m2": 5e6, "mixtral": 1e6, "olmo3": 5e5, "qwen2_5_vl": 1e6, "qwen2_5_vl_text": 1e6,
+    "qwen2_vl": 1e6, "qwen2_vl_text": 1e6, "qwen3_vl": 5e5, "qwen3_vl_text": 5e5, "smollm3": 2e6,
+}  # fmt: skip
+"""``rope_theta`` by ``model_type`` if config.json has none, as in transformers; of others 10,000."""
+
+
 def read_rope(
     fields: Fields,
     head_dim: int,
@@ -240,7 +248,9 @@ def read_rope(
     scaling = rope.get("rope_type", rope.get("type", "default"))
     if scaling not in ("default", "linear", "yarn", "llama3", "longrope", "dynamic"):
         raise unsupported(fields.path, f"rotary scaling of type {scaling!r} (rope_type)")
-    outer = fields.number("rope_theta", 1.0, MAX_THETA, 10000.0)
+    outer = fields.number(
+        "rope_theta", 1.0, MAX_THETA, THETAS.get(fields.get("model_type", ""), 1e4)
+    )
     share = fields.number("partial_rotary_factor", 0.0, 1.0, 1.0 if rotated is None else rotated)
     share = rope.number("partial_rotary_factor", 0.0, 1.0, share)
     if rotated is None and share != 1.0:

@@ -55,9 +55,9 @@ def quantisation(
     path: object, method: str, key: str = "", value: object = None
 ) -> UnsupportedModel:
     """The error for a ``quant_method`` with this value of a field, which says what to do."""
-    of = f" with {key}={value!r}" if key else ""
+    of = f" with {key}={value!r:.200}" if key else ""
     return UnsupportedModel(
-        f"{path}: safetensors quantised by {method!r}{of} are not supported (quantization_config; GPTQ of 4 "
-        "and 8 bits, AWQ of 4, FP8, MXFP4, NVFP4, nf4, fp4 and compressed-tensors are): take the model's "
+        f"{path}: safetensors quantised by {method!r:.80}{of} are not supported (quantization_config; GPTQ "
+        "of 4 and 8 bits, AWQ of 4, FP8, MXFP4, NVFP4, nf4, fp4 and compressed-tensors are): take the model's "
         "unquantised safetensors, or a GGUF file"
     )

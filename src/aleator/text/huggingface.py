@@ -227,10 +227,10 @@ def steps_of(file: Fields, key: str) -> Iterator[Fields]:
 
 
 def _kind(file: Fields) -> Literal["spm", "bpe"]:
-    types = [part.values.get("type") for part in steps_of(file, "decoder")]
+    types = {part.get("type", "") for part in steps_of(file, "decoder")}
     if "ByteLevel" in types:
         return "bpe"
-    if {"Metaspace", "ByteFallback", "WordPiece"} & set(types):
+    if {"Metaspace", "ByteFallback", "WordPiece"} & types:
         return "spm"
     raise UnsupportedModel(
         f"{file.path}: its decoder is neither byte-level nor SentencePiece's nor WordPiece's; only these are "

@@ -18,7 +18,7 @@ from aleator.models.architecture import (
     shared_mlp,
 )
 from aleator.models.architectures.deepseek_files import mixture_fields
-from aleator.models.architectures.rotating_windows import EVERY, with_windows
+from aleator.models.architectures.rotating_windows import EVERY, rotating
 from aleator.models.config import Fields, GGUFFile, ModelConfig, refuse
 from aleator.models.experts import MAX_EXPERTS, SIGMOID, after_dense, in_json
 
@@ -40,7 +40,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     config = json_config.transformer(fields, architecture, experts=True, head_dim=128)
     every = fields.layers("global_attn_every_n_layers", EVERY)
     layers = [(layer + 1) % every != 0 for layer in range(config.n_layers)]
-    config = with_windows(config, json_config.read_windows(fields, config, layers, size=WINDOW))
+    config = rotating(config, json_config.read_windows(fields, config, layers, size=WINDOW))
     if fields.get("mup_enabled", False):
         config = replace(config, embedding_scale=math.sqrt(config.n_embd))
     first = fields.layers("num_dense_layers", 1, low=0)

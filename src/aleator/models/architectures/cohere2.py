@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
-from aleator.models.architectures.rotating_windows import EVERY, WINDOW, with_windows
+from aleator.models.architectures.rotating_windows import EVERY, WINDOW, rotating, with_windows
 from aleator.models.config import Fields, GGUFFile, ModelConfig
 
 LOGIT_SCALE = 0.0625  # if config.json has none
@@ -26,7 +26,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     every = fields.layers("sliding_window_pattern", EVERY)
     layers = [(layer + 1) % every != 0 for layer in range(config.n_layers)]
     window = json_config.read_windows(fields, config, layers, size=WINDOW)
-    return with_windows(replace(config, logit_scale=scale), window)
+    return rotating(replace(config, logit_scale=scale), window)
 
 
 COHERE2 = Architecture(

@@ -92,7 +92,7 @@ def read_json(fields: Fields, architecture: Architecture, *, experts: bool) -> M
         config = in_json(
             config,
             fields,
-            (512, 10),
+            (256, 8) if architecture.name == "qwen35moe" else (512, 10),
             layers=sparse_layers(fields, config.n_layers),
             n_ff=fields.width("moe_intermediate_size", 512),
             normalised=fields.get("norm_topk_prob", True),

@@ -19,11 +19,15 @@ def in_json(fields: Fields, config: ModelConfig) -> ModelConfig:
     else:
         every = fields.layers("sliding_window_pattern", EVERY)
     layers = [(layer + 1) % every != 0 for layer in range(config.n_layers)]
-    return with_windows(config, json_config.read_windows(fields, config, layers, size=WINDOW))
+    return rotating(config, json_config.read_windows(fields, config, layers, size=WINDOW))
+
+
+def rotating(config: ModelConfig, window: WindowConfig | None) -> ModelConfig:
+    """The model of which only layers with a window are rotated; None: no layer has one."""
+    layers = (False,) * config.n_layers if window is None else window.layers
+    return replace(config, window=window, unrotated=tuple(not layer for layer in layers))
 
 
 def with_windows(config: ModelConfig, window: WindowConfig | None) -> ModelConfig:
-    """The model with windows; then layers without a window are not rotated."""
-    if window is None:
-        return config
-    return replace(config, window=window, unrotated=tuple(not layer for layer in window.layers))
+    """The same of a GGUF file, in whose models all layers are rotated if none has a window."""
+    return config if window is None else rotating(config, window)

@@ -45,6 +45,11 @@ _BIASED_OUTPUT = (
     "nomic-bert", "nomic-bert-moe", "pangu-embedded", "phi2", "refact", "starcoder", "starcoder2",
 )  # fmt: skip
 """Those that may have biases behind attention; all but Ernie's may have them in feed-forward parts."""
+_LONGROPE = (
+    "deci", "granite", "granite_swa", "granitemoe", "llama", "minicpm", "minicpm3", "mistral3",
+    "pangu-embedded", "phi3", "refact",
+)  # fmt: skip
+"""Those of which llama.cpp reads the two tables of longrope; with others' it does not load a file."""
 _SCORES = {"softmax": 1, "sigmoid": 2, "chosen softmax": 3, "chosen sigmoid": 2}
 """Functions from a router's logits to weights -> ``expert_gating_func``."""
 
@@ -318,6 +323,9 @@ def llama_cpp_lacks(config: ModelConfig, names: Container[str]) -> list[str]:
         and not (config.attention_softcap and config.logit_softcap),
         f"YaRN with beta_fast={betas[0]:g} and beta_slow={betas[1]:g} instead of 32 and 1": (
             config.rope.scaling == "yarn" and betas != (32, 1) and name != "mistral3"
+        ),
+        "rotary scaling of type 'longrope'": (
+            config.rope.scaling == "longrope" and name not in _LONGROPE
         ),
         "biases": name == "modern-bert" and any(f"{each}.bias" in names for each in _BIASED),
         "dense layers behind the pooling other than EmbeddingGemma's two": bool(config.dense)

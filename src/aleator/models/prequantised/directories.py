@@ -66,7 +66,8 @@ def _gptq(parts: Parts, given: Fields) -> Packed:
     stored = parts.tensor("qzeros", ("I32",), (groups, n_out // each))
     if "g_idx" in parts or (given.get("desc_act", False) and groups > 1):
         parts.tensor("g_idx", ("I32", "I64"), (n_in,))
-    above = 0 if given.get("checkpoint_format", "gptq") == "gptq_v2" else 1
+    order = given.get("checkpoint_format", given.get("format", "gptq"))  # older name, newer name
+    above = 0 if order == "gptq_v2" else 1
 
     def make() -> StoredTensor:
         group = np.arange(n_in) // size
@@ -108,6 +109,19 @@ def _awq(parts: Parts, given: Fields) -> Packed:
         return grouped(pairs, turned, columns(array(stored, "<u4")), np.arange(n_in) // size)
 
     return Packed((n_out, n_in), make)
+
+
+def _refuse_exceptions(given: Fields) -> None:
+    """Raise UnsupportedModel for matrices of other bits or groups by expressions for names (``dynamic``).
+
+    An expression that begins with "-:" is of matrices that are not quantised, as their types show.
+    """
+    for names, changes in (given.get("dynamic", kind=dict) or {}).items():
+        if not names.startswith("-:"):
+            changed = Fields(given.path, changes if isinstance(changes, dict) else {})
+            for key, usual in (("bits", 4), ("group_size", 128)):
+                if key in changed and changed.get(key) != given.get(key, usual):
+                    raise refused.quantisation(given.path, "gptq", "dynamic", {names: changes})
 
 
 # --- floats with a scale ---
@@ -262,7 +276,9 @@ class Method:
 _OF_NF4 = ("absmax", "quant_map", "nested_absmax", "nested_quant_map")
 _OF_FP8 = ("weight_scale_inv", "weight_scale", "input_scale", "activation_scale", "output_scale")
 METHODS = {
-    "gptq": Method({"qweight": ("I32",)}, ("qzeros", "scales", "g_idx"), _gptq),
+    "gptq": Method(
+        {"qweight": ("I32",)}, ("qzeros", "scales", "g_idx"), _gptq, check=_refuse_exceptions
+    ),
     "awq": Method({"qweight": ("I32",)}, ("qzeros", "scales"), _awq),
     "fp8": Method(
         {"weight": ("F8_E4M3",)}, _OF_FP8, _fp8, unused=(".kv_scale", *compressed_tensors.UNUSED)
@@ -290,14 +306,23 @@ METHODS = {
 }
 """``quant_method`` of a config.json's ``quantization_config``."""
 _ALIKE = {"fbgemm_fp8": "fp8"}
+_GPTQ_ORDERS, _AWQ_ORDERS = ("gptq", "gptq_v2"), ("gemm", "GEMM")
 _ONLY: Mapping[str, Mapping[str, tuple[object, ...]]] = {
     "gptq": {
         "bits": (4, 8),
-        "checkpoint_format": ("gptq", "gptq_v2"),
+        "format": _GPTQ_ORDERS,
+        "checkpoint_format": _GPTQ_ORDERS,
         "is_marlin_format": (False,),
+        "rotation": ("",),
     },
-    "awq": {"bits": (4,), "version": ("gemm", "GEMM")},
-    "fp8": {"fmt": ("e4m3",)},
+    "awq": {
+        "bits": (4,),
+        "version": _AWQ_ORDERS,
+        "format": _AWQ_ORDERS,
+        "checkpoint_format": _AWQ_ORDERS,
+        "rotation": ("",),
+    },
+    "fp8": {"fmt": ("e4m3",), "expert_dtype": ("fp8",), "weight_scale_semantics": ()},
     "bitsandbytes": {"load_in_8bit": (False,), "bnb_4bit_quant_type": ("nf4", "fp4")},
     "modelopt": {"quant_algo": ("FP8", "NVFP4")},
     "compressed-tensors": {"format": compressed_tensors.FORMATS},
