@@ -102,12 +102,18 @@ GLM = _tagged(
 GLM_LINE = _tagged(
     "<tool_call>{{ c.function.name }}", "<arg_key>", "</arg_key><arg_value>", "</arg_value>", "</tool_call>"
 )  # fmt: skip
+HY3 = "{# <tool_sep{}> #}" + _tagged(
+    "<tool_calls:opensource>\n<tool_call:opensource>{{ c.function.name }}<tool_sep:opensource>\n",
+    "<arg_key:opensource>", "</arg_key:opensource>\n<arg_value:opensource>",
+    "</arg_value:opensource>\n", "</tool_call:opensource>\n</tool_calls:opensource>",
+)  # fmt: skip
 FUNCTION_TAGS = "{% set has_code_interpreter = false %}" + _calls(
     "<function={{ c.function.name }}>{{ c.function.arguments | tojson }}</function>"
 )
 RECIPIENTS = "Answer as >>>${recipient} {# >>>all #}" + _calls(
     ">>>{{ c.function.name }}\n{{ c.function.arguments | tojson }}"
 )
+FIREFUNCTION = _calls(_JSON, " functools[", "]")
 GRANITE = _calls(_JSON, "<|tool_call|>[", "]")
 NEMOTRON_V2 = _calls(_JSON, "<TOOLCALL>[", "]</TOOLCALL>")
 TOOL_CALLS_LIST = _calls(_JSON, "<tool_calls>[", "]</tool_calls>")
@@ -146,6 +152,7 @@ FAMILIES = {
     "kimi": KIMI, "pythonic": PYTHONIC, "gemma4": GEMMA4, "dsml": DSML, "dsml-v4": DSML_V4,
     "minicpm5": MINICPM5, "functionary-v3.1": FUNCTION_TAGS, "functionary-v3.2": RECIPIENTS,
     "pythonic-list": PYTHONIC_LIST, "llama3 of 4": LLAMA4, "gigachat": GIGACHAT, "gigachat3": GIGACHAT3,
+    "firefunction": FIREFUNCTION, "hy3": HY3,
 }  # fmt: skip
 MARKS = (
     "<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|python_tag|>",

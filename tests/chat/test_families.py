@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from aleator.chat.families import FAMILIES, family_of
+from aleator.chat.families.tagged import json_value
 from aleator.chat.message import Function, Message
 from aleator.chat.reply import Reply, Thinking
 from tests.chat import templates
@@ -149,6 +150,22 @@ CASES: list[tuple[str, str, str, list[Any]]] = [
         "", BOTH,
     ),
     ("glm", "<tool_call>two words</tool_call>", "<tool_call>two words</tool_call>", []),
+    (
+        "hy3",
+        "Hm.<tool_calls:opensource>\n<tool_call:opensource>get_weather<tool_sep:opensource>\n"
+        "<arg_key:opensource>city</arg_key:opensource>\n<arg_value:opensource>Paris</arg_value:opensource>\n"
+        "<arg_key:opensource>days</arg_key:opensource>\n<arg_value:opensource>2</arg_value:opensource>\n"
+        "</tool_call:opensource>\n<tool_call:opensource>clock<tool_sep:opensource>\n</tool_call:opensource>\n"
+        "</tool_calls:opensource>",
+        "Hm.", BOTH,
+    ),
+    (
+        "firefunction",
+        f'Hm. functools[{{"name": "get_weather", "arguments": {PARIS}}}, '
+        '{"name": "clock", "arguments": {}}]',
+        "Hm.", BOTH,
+    ),
+    ("firefunction", "import functools", "import functools", []),
     (
         "granite",
         f'<|tool_call|>[{{"name": "get_weather", "arguments": {PARIS}}}, '
@@ -336,6 +353,22 @@ def test_reasoning(size: int) -> None:
     # Only a reply's beginning is reasoning.
     made = read(templates.HERMES, "a <think>b</think>", size, THINK)
     assert made == Message("a <think>b</think>")
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "made"),
+    [
+        ("{'a': [1, None], \"b\": 'c'}", "object", '{"a": [1, null], "b": "c"}'),
+        ("[True, (1,), '\\n']", "array", '[true, [1], "\\n"]'),
+        ("{'a': 1}", "string", "\"{'a': 1}\""),
+        ("['a", "array", '"[\'a"'),
+        ("['a'] b", "array", "\"['a'] b\""),
+        ("'a'", "array", "\"'a'\""),
+        ("[" * 5000, "array", f'"{"[" * 5000}"'),
+    ],
+)
+def test_objects_and_lists_as_python_writes_them(said: str, kind: str, made: str) -> None:
+    assert json_value(said, {"type": kind}) == made
 
 
 def test_each_template_is_of_one_family() -> None:

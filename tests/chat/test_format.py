@@ -85,7 +85,7 @@ def test_calls_in_earlier_messages_are_written_as_json(name: str) -> None:
         text = TOKENIZER.decode(asked.tokens)
         in_parts = name in (
             "qwen3-coder", "seed-oss", "minimax-m2", "glm", "glm line", "pythonic", "gemma4", "dsml",
-            "dsml-v4", "minicpm5", "pythonic-list",
+            "dsml-v4", "minicpm5", "pythonic-list", "hy3",
         )  # fmt: skip
         assert ("Köln" if in_parts else '{"city": "Köln"}') in text
 
@@ -158,7 +158,13 @@ def test_tools_that_a_template_does_not_show() -> None:
         ChatFormat(TOKENIZER, None)
 
 
-@pytest.mark.parametrize("mark", ["<parameter", "<tool_sep>", "\uff5cDSML\uff5c", "<|open|>"])
+@pytest.mark.parametrize(
+    "mark",
+    [
+        "<parameter", "<tool_sep>", "\uff5cDSML\uff5c", "<|open|>", "<|tool_call:begin|>",
+        r"Action:\n```json",
+    ],
+)  # fmt: skip
 def test_calls_in_forms_that_are_not_read(mark: str) -> None:
     form = ChatFormat(TOKENIZER, templates.HERMES + "{# " + mark + " #}")
     hi = [{"role": "user", "content": "Hi"}]

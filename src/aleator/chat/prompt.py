@@ -30,6 +30,7 @@ THINKING = (
     Thinking("<think>", "</think>"),
     Thinking("[THINK]", "[/THINK]"),
     Thinking("<seed:think>", "</seed:think>"),
+    Thinking("<think:opensource>", "</think:opensource>"),
     Thinking("<|START_THINKING|>", "<|END_THINKING|>"),
     Thinking("<|channel>thought", "<channel|>"),
     Thinking("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),
@@ -44,6 +45,8 @@ FOREIGN = (
     "<|open|>",
     "<atem:",
     "<|tools_prefix|>",
+    "<|tool_call:begin|>",
+    "Action:\\n```json",
 )
 """Marks of calls in other forms, which are not supported."""
 _TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")

@@ -7,8 +7,9 @@ from aleator.chat.reply import Family
 
 FAMILIES: tuple[type[Family], ...] = (
     apart.Harmony, apart.Recipients, apart.FunctionTags, tagged.Dsml, tagged.DsmlV4, apart.DeepSeek,
-    wrapped.Mistral, apart.Kimi, gemma4.Gemma4, tagged.SeedOss, tagged.MiniMaxM2, tagged.Qwen3Coder, tagged.Glm,
-    wrapped.CommandR7B, wrapped.GigaChat, wrapped.GigaChat3, wrapped.Granite, wrapped.NemotronNano,
+    wrapped.Mistral, apart.Kimi, gemma4.Gemma4, tagged.SeedOss, tagged.MiniMaxM2, tagged.Hy3,
+    tagged.Qwen3Coder, tagged.Glm, wrapped.FireFunction, wrapped.CommandR7B, wrapped.GigaChat,
+    wrapped.GigaChat3, wrapped.Granite, wrapped.NemotronNano,
     wrapped.ToolCallsList, wrapped.ToolCallsLines, pythonic.Pythonic, pythonic.PythonicList,
     tagged.MiniCpm5, wrapped.Hermes, wrapped.Llama3, wrapped.Generic,
 )  # fmt: skip

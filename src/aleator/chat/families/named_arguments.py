@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 from aleator.chat.message import Function
 from aleator.chat.reply import Maybe, Part, Schema, Words
 from aleator.core.errors import GrammarError
-from aleator.core.json_text import loads
 
 _KEY = re.compile(r"[\w.$ -]+")
 _LIMITS = frozenset(("enum", "const", "minLength", "maxLength"))
@@ -46,7 +44,7 @@ def _followed(root: Mapping[str, Any], schema: Any) -> Any:
     return None
 
 
-def _is_text(schema: Any) -> bool:
+def is_text(schema: Any) -> bool:
     """Whether a schema describes only strings."""
     if not isinstance(schema, Mapping):
         return False
@@ -54,20 +52,6 @@ def _is_text(schema: Any) -> bool:
     if isinstance(values, list) and values:
         return all(isinstance(value, str) for value in values)
     return schema.get("type") in ("string", ["string"])
-
-
-def json_value(text: str, schema: Any) -> str:
-    """An unquoted value as JSON: a string if the schema says so or it is invalid JSON; else unchanged."""
-    if not _is_text(schema):
-        bare = text.strip()
-        bare = PYTHON.get(bare, bare)
-        try:
-            loads(bare, parse_constant=no_constant)
-        except ValueError:
-            pass
-        else:
-            return bare
-    return json.dumps(text, ensure_ascii=False)
 
 
 def no_constant(name: str) -> None:
@@ -107,7 +91,7 @@ def forced(
         if not _KEY.fullmatch(key):
             raise GrammarError(f"{where}: {key!r} cannot be written in {family}'s form of calls")
         part: Part
-        if mark and _is_text(schema):
+        if mark and is_text(schema):
             wrong = sorted(_REFUSED & schema.keys())
             if wrong:
                 raise GrammarError(

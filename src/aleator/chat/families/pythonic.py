@@ -142,8 +142,16 @@ def begun(text: str, end: str) -> list[Call] | None:
         return reader.made if reader.made and reader.at_end else None
 
 
+def literal(text: str) -> str | None:
+    """A value in Python's syntax, as JSON; None if the text has another form."""
+    try:
+        return _Reader(text).value()
+    except (Malformed, ValueError, SyntaxError):
+        return None
+
+
 class _Reader:
-    """Reads calls; raises one of the errors above if the text has another form.
+    """Reads calls, or a value; raises one of the errors above if the text has another form.
 
     Attributes:
         made: the calls that were read; the last one may not be complete.
@@ -182,6 +190,13 @@ class _Reader:
         if not self.made or not self.at_end:
             raise Malformed
         return self.made
+
+    def value(self) -> str:
+        """The value that is the whole text, as JSON."""
+        made = self._value()
+        if not self.at_end:
+            raise Malformed
+        return made
 
     def _call(self) -> None:
         if not _NAME.fullmatch(self._tokens[self._at][1]):

@@ -8,7 +8,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from aleator.chat.families.named_arguments import forced, in_turn, json_value, properties
+from aleator.chat.families.named_arguments import (
+    PYTHON,
+    forced,
+    in_turn,
+    is_text,
+    no_constant,
+    properties,
+)
+from aleator.chat.families.pythonic import literal
 from aleator.chat.message import Function
 from aleator.chat.reply import (
     Calls,
@@ -21,6 +29,7 @@ from aleator.chat.reply import (
     Words,
     read_text,
 )
+from aleator.core.json_text import loads
 from aleator.core.records import dataclass
 
 _NAME = re.compile(r"[\w.:/-]+")
@@ -45,6 +54,26 @@ class Tags:
     before: str
     after: str  # Text written after the value
     tail: str  # Text written after the arguments
+
+
+def json_value(text: str, schema: Any) -> str:
+    """An unquoted value as JSON: a string if the schema says so or it is invalid JSON; else unchanged.
+
+    Some templates show objects and lists as Python writes them, so models do too.
+    """
+    if not is_text(schema):
+        bare = text.strip()
+        bare = PYTHON.get(bare, bare)
+        try:
+            loads(bare, parse_constant=no_constant)
+        except ValueError:
+            kind = schema.get("type") if isinstance(schema, Mapping) else None
+            made = literal(bare) if kind in ("object", "array") else None
+            if made is not None and made[0] in "{[":
+                return made
+        else:
+            return bare
+    return json.dumps(text, ensure_ascii=False)
 
 
 class Tagged(Family):
@@ -252,3 +281,22 @@ class Glm(Tagged):
         if "</arg_key><arg_value>" in template:  # all on one line
             before, after = "<arg_key>{key}</arg_key><arg_value>", "</arg_value>"
             self.tags = replace(self.tags, head="<tool_call>{name}", before=before, after=after)
+
+
+class Hy3(Tagged):
+    """Templates of Hunyuan 3, whose marks all end in one word."""
+
+    name = "hy3"
+    shown_by = (("<tool_sep{}>", "<tool_sep:opensource>"), ":opensource")
+    tags = Tags(
+        "<tool_calls:opensource>", "<tool_call:opensource>", ("<tool_sep:opensource>",),
+        "<arg_key:opensource>", "</arg_key:opensource>", "<arg_value:opensource>", "</arg_value:opensource>",
+        "</tool_call:opensource>", "</tool_calls:opensource>",
+        "<tool_calls:opensource>\n<tool_call:opensource>{name}<tool_sep:opensource>\n",
+        "<arg_key:opensource>{key}</arg_key:opensource>\n<arg_value:opensource>",
+        "</arg_value:opensource>\n", "</tool_call:opensource>\n</tool_calls:opensource>",
+    )  # fmt: skip
+    marks = (
+        tags.begin, tags.call, *tags.name_ends, tags.key, tags.key_end, tags.value, tags.value_end,
+        tags.call_end, tags.end,
+    )  # fmt: skip

@@ -116,6 +116,14 @@ class CommandR7B(Wrapped):
     keys, first = ("tool_name", "parameters"), '"tool_call_id": "0", '
 
 
+class FireFunction(Wrapped):
+    """Templates of FireFunction 2."""
+
+    name = "firefunction"
+    shown_by = ("functools[",)
+    begin = "functools"
+
+
 class GigaChat(Wrapped):
     """Templates of GigaChat 3.1."""
 
