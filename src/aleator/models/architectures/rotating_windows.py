@@ -29,5 +29,5 @@ def rotating(config: ModelConfig, window: WindowConfig | None) -> ModelConfig:
 
 
 def with_windows(config: ModelConfig, window: WindowConfig | None) -> ModelConfig:
-    """The same of a GGUF file, in whose models all layers are rotated if none has a window."""
+    """The model of a GGUF file: :func:`rotating` if a layer has a window, else all layers are rotated."""
     return config if window is None else rotating(config, window)
