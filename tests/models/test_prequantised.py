@@ -344,6 +344,7 @@ def test_damaged_files(
         ("awq", {"format": "gemv"}, "'awq' with format='gemv'"),
         ("awq", {"checkpoint_format": "gemv_fast"}, "'awq' with checkpoint_format='gemv_fast'"),
         ("fp8", {"weight_scale_semantics": "inverse"}, "weight_scale_semantics='inverse'"),
+        ("fp8", {"expert_dtype": "fp4"}, "'fp8' with expert_dtype='fp4'"),
         ("fp8", {"weight_block_size": [128, 128]}, r"it must be \[1, 2\] for blocks of \[128, 128\]"),
         ("fp8", {"weight_block_size": [64, 0]}, "two positive integers"),
         ("fp8", {"weight_block_size": [64, 32]}, "columns must be a multiple of 64"),
