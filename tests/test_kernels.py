@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("triton")
 KERNELS = Path(__file__).parent / "models" / "kernels"
-PARTS = 2  # each within the time that a test may take, also beside other work
+PARTS = 3  # each within the time that a test may take, also beside other work
 
 
 @pytest.mark.parametrize("part", range(PARTS))

@@ -41,7 +41,7 @@ WORK = ROOT / "build" / "mutate_python"
 WANTED = 0.95
 PASSED, NO_TESTS = 0, 5
 """Exit statuses of pytest."""
-KERNELS = ("src/aleator/models/kernels/", "src/aleator/models/triton_")
+KERNELS = ("src/aleator/models/kernels/", "src/aleator/models/triton/")
 """Beginnings of files whose tests run under Triton's interpreter; those of others do not."""
 CLOCK = 8
 """Seconds by the clock for one of the processor, after which tests count as hung."""

@@ -12,15 +12,16 @@ pytest.importorskip("triton")
 
 from aleator.cache.devices import CPU, Device
 from aleator.core.errors import ParameterError
-from aleator.models import build, open_weights, triton_decoder
+from aleator.models import build, open_weights
 from aleator.models.placement import Place
+from aleator.models.triton import decoder
 from tests.models.builders import model_tensors, write_gguf
 
 
 def test_float32_means_the_cpu_s_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is computed in any case, and weights stay as they are stored."""
     monkeypatch.setattr(build, "exact_form", lambda *_: None)
-    monkeypatch.setattr(triton_decoder, "TritonDecoder", lambda _, places, __: places)
+    monkeypatch.setattr(decoder, "TritonDecoder", lambda _, places, __: places)
     weights: Any = None
     in_triton: Any = build._in_triton
     gpu = Device("cuda", 0)

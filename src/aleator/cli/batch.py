@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from aleator.cli import INTERRUPTED
 from aleator.cli.arguments import Parser
 from aleator.cli.batch_work import EVERY, Line, Work, read_lines
 from aleator.cli.declared import add_declared, given
@@ -105,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
             work.run(engine, arguments.parallel + 1)
     work.report(last=True)
     if work.stopped:
-        return 130
+        return INTERRUPTED
     return _code(lines, results)
 
 

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 
+from aleator.cli import FAILED
 from aleator.cli.arguments import Parser
 from aleator.cli.terminal import write
 from aleator.core.errors import AleatorError, ParameterError
@@ -81,7 +82,7 @@ def gpu(enable: bool) -> int:
     torch = required_torch("aleator doctor --gpu")
     if not torch.cuda.is_available():
         line("gpu", "none: torch finds no CUDA device, so nothing was checked")
-        return 1
+        return FAILED
     from aleator.cli.gpu import checks
     from aleator.device.selection import passed_on, this_machine, write_results
 

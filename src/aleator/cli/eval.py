@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from aleator.cli import INTERRUPTED
 from aleator.cli.arguments import Parser
 from aleator.cli.eval_page import Measured, page, plot
 from aleator.cli.options import add_model_options, load_model
@@ -122,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
     pages(arguments, found, names[0], judge_name)
     if not complete:
         note("aleator: error: interrupted: the results are those of the settings that were done")
-    return 0 if complete else 130
+    return 0 if complete else INTERRUPTED
 
 
 def settings_of(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from aleator.cli import INTERRUPTED
 from aleator.cli import options as shared
 from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared
@@ -144,7 +145,7 @@ def run(arguments: argparse.Namespace) -> int:
         name = model.weights.config.name or model.weights.path.name
         Path(arguments.html).write_text(saved_page(texts, model.tokenizer, name, shown), "utf-8")
         note(f"page: {arguments.html}")
-    return 130 if reason == "interrupted" else 0
+    return INTERRUPTED if reason == "interrupted" else 0
 
 
 def changed(sampling: Mapping[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from aleator.cli import CONTEXT_FULL, INTERRUPTED
 from aleator.cli import options as shared
 from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared, given
@@ -226,7 +227,7 @@ def exit_code(model: LanguageModel, generations: Sequence[Generation]) -> int:
     """0, 130 after Ctrl-C, or 4 with an explanation if the context was too small."""
     reasons = {generation.stop_reason for generation in generations}
     if "interrupted" in reasons:
-        return 130
+        return INTERRUPTED
     cut = [g for g in generations if g.stop_reason in ("length", "context") and not g.complete]
     if any(generation.complete is False for generation in cut):
         wanted = cut[0].request.options.complete_grammar
@@ -237,7 +238,7 @@ def exit_code(model: LanguageModel, generations: Sequence[Generation]) -> int:
             "the text was cut off before it was all that the grammar asks for: give a larger -n or -c"
             f"{finished}"
         )
-        return 4
+        return CONTEXT_FULL
     if "context" not in {generation.stop_reason for generation in cut}:
         return 0
     message = (
@@ -250,7 +251,7 @@ def exit_code(model: LanguageModel, generations: Sequence[Generation]) -> int:
         note(f"aleator: {message}")
         return 0
     complain(message)
-    return 4
+    return CONTEXT_FULL
 
 
 def beams_asked(arguments: argparse.Namespace) -> bool:
@@ -291,5 +292,5 @@ def run_beams(arguments: argparse.Namespace) -> int:
         note(f"seed: {found[0].seed}")
     if any(each.complete is False for each in found):
         complain("a text was cut off before it was all that the grammar asks for: give a larger -n")
-        return 4
+        return CONTEXT_FULL
     return 0

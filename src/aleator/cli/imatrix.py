@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from aleator.cli import INTERRUPTED
 from aleator.cli.arguments import Parser
 from aleator.cli.options import add_model_options, add_text_options, load_model, read_text
 from aleator.cli.perplexity import CHUNK
@@ -73,4 +74,4 @@ def run(arguments: argparse.Namespace) -> int:
     write(f"{arguments.output}: {len(found)} tensors from {done} chunks of {n_ctx} tokens\n")
     if interrupted:
         note("aleator: error: interrupted: the file is of the chunks read so far")
-    return 130 if interrupted else 0
+    return INTERRUPTED if interrupted else 0

@@ -8,6 +8,7 @@ import sys
 from time import perf_counter
 from typing import Any
 
+from aleator.cli import INTERRUPTED
 from aleator.cli.arguments import Parser
 from aleator.cli.options import add_model_options, add_text_options, load_model, read_text
 from aleator.cli.terminal import hint, note, write
@@ -56,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     write(report(model, found, show.seconds, complete, arguments.json))
     if not complete:
         note("aleator: error: interrupted: the result is that of the chunks read so far")
-    return 0 if complete else 130
+    return 0 if complete else INTERRUPTED
 
 
 class Progress:

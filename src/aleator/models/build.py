@@ -102,7 +102,7 @@ def _in_triton(weights: Weights, places: Sequence[Place], progress: Progress | N
     if places[-1].dtype != EXACT:
         places = [Place(place.device, EXACT) for place in places]
     exact_form(weights, places)
-    from aleator.models.triton_decoder import TritonDecoder  # PyTorch and Triton are optional
+    from aleator.models.triton.decoder import TritonDecoder  # PyTorch and Triton are optional
 
     return TritonDecoder(weights, places, progress)
 

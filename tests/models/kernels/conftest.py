@@ -58,7 +58,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[RecordedGraph]:
     import torch
 
     from aleator.models.kernels.norms import gelu_table
-    from aleator.models.triton_decoder import Graphs
+    from aleator.models.triton.decoder import Graphs
     from tests.models.kernels.recorded_graph import RecordedGraph
 
     made: list[RecordedGraph] = []

@@ -44,7 +44,7 @@ class NotCapturableError(AssertionError):
 
 
 class RecordedGraph(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """One step's operations; see :class:`aleator.models.triton_decoder.Graph`.
+    """One step's operations; see :class:`aleator.models.triton.decoder.Graph`.
 
     Attributes:
         replays: how often it was replayed.

@@ -15,7 +15,7 @@ from aleator.core.errors import ParameterError
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, exact, open_weights
 from aleator.models.placement import EXACT, ON_CPU, Place
-from aleator.models.triton_decoder import TritonDecoder
+from aleator.models.triton.decoder import TritonDecoder
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 

@@ -26,7 +26,7 @@ from aleator.generate.device_token_sampler import ChainDraw
 from aleator.generate.replayed_steps import ReplayLoop
 from aleator.language_model import LanguageModel
 from aleator.models import build_decoder, open_weights
-from aleator.models.triton_decoder import Computed, Graphs, Made, TritonStep
+from aleator.models.triton.decoder import Computed, Graphs, Made, TritonStep
 from aleator.samplers import index as S
 from aleator.samplers.chain import SamplerChain
 from tests.device.inside import inside

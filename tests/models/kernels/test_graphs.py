@@ -17,7 +17,8 @@ from wide_models import SMALL, write_model
 
 from aleator.cache.storage import tensors
 from aleator.generate import Batch, Context
-from aleator.models import build_decoder, open_weights, triton_decoder, triton_inputs
+from aleator.models import build_decoder, open_weights
+from aleator.models.triton import decoder, inputs
 from tests.models.kernels.recorded_graph import NotCapturableError, RecordedGraph
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -78,8 +79,8 @@ def test_replays_have_the_native_bits(
 def test_pieces_of_prompts(
     name: str, tmp_path: Path, graphs: list[RecordedGraph], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(triton_inputs, "ROWS", (1, 2))
-    monkeypatch.setattr(triton_inputs, "CHUNKS", (4,))
+    monkeypatch.setattr(inputs, "ROWS", (1, 2))
+    monkeypatch.setattr(inputs, "CHUNKS", (4,))
     path = write_model(tmp_path / "m.gguf", SMALL[name])
     contexts, rng = both(path, n_ctx=64, n_seq_max=2, n_ubatch=4), np.random.default_rng(9)
     for seq, n in ((0, 11), (1, 12), (0, 4)):
@@ -152,7 +153,7 @@ def test_a_longer_text_has_another_graph(tmp_path: Path, graphs: list[RecordedGr
 def test_of_too_many_graphs_none_is_kept(
     tmp_path: Path, graphs: list[RecordedGraph], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(triton_decoder, "MOST_GRAPHS", 2)
+    monkeypatch.setattr(decoder, "MOST_GRAPHS", 2)
     path = write_model(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1))
     contexts, rng = both(path, n_ctx=64, n_seq_max=4), np.random.default_rng(5)
     for n, made in ((1, 1), (2, 2), (4, 3), (1, 4)):
@@ -170,7 +171,7 @@ def test_a_step_is_launched_on_the_decoder_s_device(
         launched.append(device)
         return nullcontext()
 
-    monkeypatch.setattr(triton_decoder, "current", current)
+    monkeypatch.setattr(decoder, "current", current)
     path = write_model(tmp_path / "m.gguf", replace(SPECS["llama"], n_layers=1))
     context = Context(build_decoder(open_weights(path), form="triton"), n_threads=1, n_ctx=64)
     for logits in (None, True):

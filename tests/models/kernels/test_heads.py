@@ -12,7 +12,7 @@ from aleator.cache.storage.layer import TYPES, HostLayer, LayerFormat
 from aleator.models.kernels import cells, heads, works
 from aleator.models.kernels.norms import RowNorm
 from aleator.models.kernels.rotation import RotationAngles, hadamard, rotate
-from aleator.models.triton_ops import TritonOps
+from aleator.models.triton.ops import TritonOps
 
 pytestmark = pytest.mark.usefixtures("small_programs")
 

@@ -80,15 +80,11 @@ def test_layers_are_few_launches(
 ) -> None:  # fmt: skip
     """``most``: of one token, and of 16 sequences' tokens; ``guesses``: of 16 tokens of one."""
     launches = Launches()
-    run = GridExecutor.__call__
 
-    def launched(self, *args, **kwargs):  # type: ignore[no-untyped-def]
-        """A kernel, whose own operations are the interpreter's."""
-        own, launches.found = launches.found, None
-        run(self, *args, **kwargs)
-        launches.found = own
-        if own is not None:
-            own.append(self.fn.__name__)
+    def launched(self, *_, **__):  # type: ignore[no-untyped-def]
+        """A kernel, which is only counted."""
+        if launches.found is not None:
+            launches.found.append(self.fn.__name__)
 
     def watched(layer: Any) -> Any:
         def computed(self, *args, **kwargs):  # type: ignore[no-untyped-def]

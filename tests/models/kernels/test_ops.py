@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from aleator.models import triton_attention, triton_ops, triton_stacks
 from aleator.models.config import ExpertsConfig
 from aleator.models.kernels import fused, norms, routing, works
 from aleator.models.kernels.norms import RowNorm
@@ -18,8 +17,9 @@ from aleator.models.layers.norms import as_it_is
 from aleator.models.layers.operands import Factors, Residual, Sum
 from aleator.models.layers.ops import TORCH
 from aleator.models.layers.parts import FeedForward
-from aleator.models.triton_ops import TritonOps
-from aleator.models.triton_stacks import Stacked, TritonLinear
+from aleator.models.triton import attention, ops, stacks
+from aleator.models.triton.ops import TritonOps
+from aleator.models.triton.stacks import Stacked, TritonLinear
 from tests.models.kernels.test_fused import matrix, vector
 
 OPS = TritonOps()
@@ -31,7 +31,7 @@ NORM = RowNorm("rms", vector(WIDE, 7), None, 1e-5)
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (triton_attention, triton_ops, triton_stacks):
+    for module in (attention, ops, stacks):
         monkeypatch.setattr(module, "FEW", FEW)
 
 
@@ -105,7 +105,7 @@ def test_few_rows_meet_matrices_by_their_types(monkeypatch: pytest.MonkeyPatch) 
         calls.append(len(args[0]))
         return launch(*args, **how)
 
-    monkeypatch.setattr(triton_ops, "product_of_few", launched)
+    monkeypatch.setattr(ops, "product_of_few", launched)
     kinds = ("F16",), ("Q8_0",), ("F16", "Q8_0"), ("F16",)
     listed = [linear(*kind, n_out=5 + i, seed=3 * i) for i, kind in enumerate(kinds)]
     for made in listed:  # those with and without a bias would not be one
@@ -264,7 +264,7 @@ def test_gates() -> None:
 
 def test_parts_of_no_rows_are_normalised() -> None:
     """The last layer has none where no token wants logits."""
-    for ops in (OPS, TORCH):
+    for form in (OPS, TORCH):
         for gate in (None, torch.empty(0, 6)):
-            y = ops.part_norm(2, torch.ones(6), 1e-5, gate)(torch.empty(0, 6))
+            y = form.part_norm(2, torch.ones(6), 1e-5, gate)(torch.empty(0, 6))
             assert y.shape == (0, 6)

@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 
 import torch
 
-from aleator.models.triton_inputs import Packed
+from aleator.models.triton.inputs import Packed
 
 CPU = torch.device("cpu")
 

@@ -25,9 +25,9 @@ from aleator.models.native_decoder import NativeDecoder
 from aleator.models.placement import EXACT, Place
 from aleator.models.step import Draw, Inputs, Step
 from aleator.models.torch_decoder import TensorStep, TorchDecoder, named_memory
-from aleator.models.triton_inputs import Shape, StepInputs
-from aleator.models.triton_stacks import TritonEmbedding, TritonLinear
-from aleator.models.triton_weights import TritonWeights
+from aleator.models.triton.inputs import Shape, StepInputs
+from aleator.models.triton.stacks import TritonEmbedding, TritonLinear
+from aleator.models.triton.weights import TritonWeights
 
 if TYPE_CHECKING:
     from aleator.models.weights import Weights

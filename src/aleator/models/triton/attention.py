@@ -22,9 +22,9 @@ from aleator.models.layers.operands import Attending, EachHead, Factors
 from aleator.models.layers.ops import TorchOps
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.rotary import Rotary
-from aleator.models.triton_inputs import TritonPass
-from aleator.models.triton_stacks import HeadMatrices, TritonLinear, alone_stacks
-from aleator.models.triton_sums import alone, operand, row_norm
+from aleator.models.triton.inputs import TritonPass
+from aleator.models.triton.stacks import HeadMatrices, TritonLinear, alone_stacks
+from aleator.models.triton.sums import alone, operand, row_norm
 
 
 class TritonAttention(TorchOps):

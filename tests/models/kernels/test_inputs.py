@@ -12,8 +12,9 @@ from make_models import SPECS
 from wide_models import SMALL, AnySpec, write_model
 
 from aleator.generate import Batch, Context
-from aleator.models import build_decoder, open_weights, triton_decoder, triton_inputs
-from aleator.models.triton_inputs import Shape, StepInputs
+from aleator.models import build_decoder, open_weights
+from aleator.models.triton import decoder, inputs
+from aleator.models.triton.inputs import Shape, StepInputs
 
 ONE_LAYER = replace(SPECS["llama"], n_layers=1)
 
@@ -30,16 +31,14 @@ def shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Shape, Shape | None]]:
         found.append((given.shape, given.bucket))
         return np.zeros((len(outputs), self._decoder.config.n_vocab), np.float32)
 
-    monkeypatch.setattr(triton_decoder.TritonStep, "run", run)
-    monkeypatch.setattr(
-        triton_decoder.TritonStep, "joined", lambda _, parts, *__: np.concatenate(parts)
-    )
+    monkeypatch.setattr(decoder.TritonStep, "run", run)
+    monkeypatch.setattr(decoder.TritonStep, "joined", lambda _, parts, *__: np.concatenate(parts))
     return found
 
 
 def context_of(path: Path, spec: AnySpec, **options: Any) -> Context:
-    decoder = build_decoder(open_weights(write_model(path / "m.gguf", spec)), form="triton")
-    return Context(decoder, n_threads=1, **options)
+    made = build_decoder(open_weights(write_model(path / "m.gguf", spec)), form="triton")
+    return Context(made, n_threads=1, **options)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +138,7 @@ def test_a_type_that_kernels_do_not_store(which: str, tmp_path: Path, shapes: An
 
 def test_keys_that_moved(tmp_path: Path, shapes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Distances that keys lag behind by, 0 among them, are padded to a power of two."""
-    monkeypatch.setattr(triton_inputs, "MOST_TURNS", 3)
+    monkeypatch.setattr(inputs, "MOST_TURNS", 3)
     context = context_of(tmp_path, ONE_LAYER, n_ctx=64)
     context.decode(Batch.one([1] * 12, logits=True))
     found = []

@@ -38,14 +38,14 @@ from aleator.models.layers.operands import (
 from aleator.models.layers.passes import Pass
 from aleator.models.layers.recurrent_parts import HeadSpace
 from aleator.models.layers.scans import Deltas, Scanned
-from aleator.models.triton_attention import (
+from aleator.models.triton.attention import (
     TritonAttention,
     joined_products,
     triton_pass,
     visible,
 )
-from aleator.models.triton_stacks import Stacked, TritonLinear
-from aleator.models.triton_sums import alone, operand, part_norms, row_norm, sum_of
+from aleator.models.triton.stacks import Stacked, TritonLinear
+from aleator.models.triton.sums import alone, operand, part_norms, row_norm, sum_of
 
 if TYPE_CHECKING:
     from aleator.models.config import ExpertsConfig

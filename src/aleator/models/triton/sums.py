@@ -14,7 +14,7 @@ from aleator.models.kernels.recurrent_parts import PartNorm
 from aleator.models.layers.linear import Linear
 from aleator.models.layers.norms import Norm, as_it_is
 from aleator.models.layers.operands import Activations, Factors, Residual, Sum
-from aleator.models.triton_stacks import TritonLinear
+from aleator.models.triton.stacks import TritonLinear
 
 
 def row_norm(norm: Norm) -> RowNorm | None:

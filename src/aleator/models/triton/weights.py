@@ -12,8 +12,8 @@ from aleator.models.kernels.planes import Planes, planes
 from aleator.models.layers.layer import LayerWeights
 from aleator.models.layers.layer_source import Matrix, matrix_of
 from aleator.models.layers.linear import Linear
-from aleator.models.triton_ops import TritonOps
-from aleator.models.triton_stacks import TritonEmbedding, TritonLinear
+from aleator.models.triton.ops import TritonOps
+from aleator.models.triton.stacks import TritonEmbedding, TritonLinear
 
 
 class TritonWeights(LayerWeights):
