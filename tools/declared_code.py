@@ -26,7 +26,7 @@ def modules(folder: str) -> Iterator[ModuleType]:
     """Those of a folder; kernels need Triton, and their numbers are compared with native ones."""
     for path in sorted((SOURCE / folder).rglob("*.py")):
         parts = path.relative_to(SOURCE).with_suffix("").parts
-        if "kernels" not in parts and not path.stem.startswith(("triton_", "__")):
+        if not {"kernels", "triton"} & {*parts} and not path.stem.startswith("__"):
             yield import_module(".".join(("aleator", *parts)))
 
 
