@@ -112,7 +112,6 @@ class Adapters {
   // can still share evenly: W and B are read in turns, and memory is faster the longer each turn
   // is.
   Shares shares(const Weights& w, int64_t tokens) const {
-    if (!any()) return shares_of(w, tokens);
     int64_t rows = rows_per_unit(w, tokens);
     if (tokens <= few_rounded)
       rows = std::max(rows, std::min(rows_in_turn, w.out / (3 * pool_->size())));

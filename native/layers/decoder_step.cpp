@@ -12,6 +12,8 @@ void DecoderStep::run(Pool& pool, const MicroBatch& batch, Watch* watch) {
   std::lock_guard lock(turn_);
   const FloatRules rules;
   prepare(pool, batch);
+  const bool alone = batch.tokens == 1;
+  products_.read_in_order(alone && ways_.second());
   pool.run_adapting(
       [&](int thread) {
         if (per_layer_.any()) per_layer_.project(thread, products_, batch.ids);
@@ -26,6 +28,7 @@ void DecoderStep::run(Pool& pool, const MicroBatch& batch, Watch* watch) {
                          batch.logits);
       },
       watch);
+  if (alone) ways_.ended();
 }
 
 // Copies x where it is asked for: on thread 0 alone, without which no other goes on to change it.
@@ -228,7 +231,7 @@ void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch
 void DecoderStep::gate(int thread, const DecoderLayer& l, const Input& x, int64_t tokens) {
   const bool gated = l.up.data;
   products_.lower(thread, x, {{&l.gate, gate_.data()}, {&l.up, up_.data()}});
-  const auto shares_of = [&](const Weights& w) { return products_.adapters().shares(w, tokens); };
+  const auto shares_of = [&](const Weights& w) { return products_.shares(w, tokens); };
   Shares shares = shares_of(l.gate);
   if (gated) shares = std::min(shares, shares_of(l.up));
   // Two pieces for each thread at least.

@@ -20,6 +20,7 @@
 #include "layers/per_layer.hpp"
 #include "layers/products.hpp"
 #include "layers/recurrent_layers.hpp"
+#include "layers/two_ways.hpp"
 
 namespace aleator {
 
@@ -143,6 +144,7 @@ class DecoderStep {
   Experts experts_;
   std::mutex turn_;
   Products products_;
+  TwoWays ways_;  // of reading a token's matrices: in several streams, or in order
   std::vector<float> q_, k_, v_, attended_, gate_, up_, ones_;
   std::vector<float> queries_;  // without the gates between them
   std::vector<float> dense_;    // what dense parts beside experts give, [tokens, n_embd]

@@ -55,15 +55,17 @@ struct Shares {
 // processor sees and reads ahead: faster than one stream that instructions ask for, but on Zen 5
 // (benchmarks/results/token_floats_zen4.2026-11-29.md), and but where more of x than of W would
 // come from the second-level cache. Where all of x does, eight rows that meet it together are
-// faster again (rows_of_eighths.2026-11-30.md). Pieces of a power of two of rows are mostly as
-// many for each thread.
-inline Shares shares_of(const Weights& w, int64_t tokens) {
+// faster again (rows_of_eighths.2026-11-30.md). Where others use the memory too, one stream is
+// faster: steps try both (two_ways.hpp). Pieces of a power of two of rows are mostly as many for
+// each thread.
+inline Shares shares_of(const Weights& w, int64_t tokens, bool in_order = false) {
   const int64_t bytes_of_x = w.in * (w.type == Stored::bf16 && bfloat16_products() ? 2 : 4);
   const bool quarters = bytes_of_x <= 16 << 10 || bytes_of_x <= w.row_bytes;
   const bool eighths = !quarters && bytes_of_x > 24 << 10 && isa() >= Isa::v4;
   const int64_t parts = eighths ? 8 : 4;
-  const bool apart = tokens == 1 && single(w.type) && w.out % parts == 0 && w.in % 32 == 0 &&
-                     (quarters || eighths) && from_memory(w) && isa() >= Isa::v3 && !is_zen_5;
+  const bool apart = tokens == 1 && !in_order && single(w.type) && w.out % parts == 0 &&
+                     w.in % 32 == 0 && (quarters || eighths) && from_memory(w) &&
+                     isa() >= Isa::v3 && !is_zen_5;
   if (!apart) return {1, w.out, rows_per_unit(w, tokens)};
   int64_t rows = 128 / parts;
   while (rows > 1 && rows * w.row_bytes > 64 << 10) rows /= 2;

@@ -38,6 +38,8 @@ class Products {
   Adapters& adapters() { return adapters_; }
   float eps() const { return eps_; }
   float* x(int64_t token) { return &x_[token * n_embd_]; }
+  // Whether one token meets all matrices in memory's order: one stream for each thread.
+  void read_in_order(bool so) { in_order_ = so; }
 
   // The rest is called by every thread of the pool.
 
@@ -72,6 +74,10 @@ class Products {
     for (const Product& p : list) adapters_.find(thread, *p.weights);
     adapters_.lower(thread, x);
   }
+  // How a product is shared out among threads.
+  Shares shares(const Weights& w, int64_t tokens) const {
+    return adapters_.any() ? adapters_.shares(w, tokens) : shares_of(w, tokens, in_order_);
+  }
   // Rows [begin, end) of each of so many parts of product k, with its adapters.
   void product(int thread, int64_t k, const Weights& w, int64_t parts, int64_t begin, int64_t end,
                const Input& x, float* out) const {
@@ -93,7 +99,7 @@ class Products {
   void multiply(int thread, const Input& x, std::initializer_list<Product> list,
                 const AdaptedRows& adapted, F&& after) {
     lower(thread, x, list, adapted);
-    const auto shares_of = [&](const Product& p) { return adapters_.shares(*p.weights, x.tokens); };
+    const auto shares_of = [&](const Product& p) { return shares(*p.weights, x.tokens); };
     const auto units = [&](const Product& p) {
       return p.weights->data ? shares_of(p).pieces() : 0;
     };
@@ -114,6 +120,7 @@ class Products {
   Norm norm_ = Norm::rms;
   float eps_ = 0, scale_ = 1;
   Adapters adapters_;
+  bool in_order_ = false;
   int64_t tokens_ = 0, n_embd_ = 0;
   std::vector<float> x_, sum_, apart_;
   // Of few tokens each thread makes the forms for itself: less work than waiting for another.

@@ -442,3 +442,17 @@ def test_the_number_of_threads_does_not_change_logits(make_decoder: Any) -> None
         rows.append(ctx.decode(Batch.one([3, 1, 4, 1, 5], 0, logits=True)))
         rows[-1] = np.concatenate((rows[-1], ctx.decode(Batch.one([9], 5))))
     assert np.array_equal(rows[0], rows[1])
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16"])
+def test_a_token_s_matrices_are_read_in_several_streams_and_in_order(
+    kind: str, tmp_path: Path
+) -> None:
+    """Steps of one token try both ways in turns; these matrices are large enough for both."""
+    spec = replace(SPECS["llama"], type=kind, n_layers=1, n_embd=512, n_ff=1024)
+    decoder = build_decoder(open_weights(write_model(tmp_path / "m.gguf", spec)))
+    together, alone = (Context(decoder, n_ctx=32, n_threads=2) for _ in range(2))
+    text = [(5 * i) % spec.n_vocab for i in range(24)]
+    expected = together.decode(Batch.one(text, 0, logits=True))
+    for pos, token in enumerate(text):
+        assert alone.decode(Batch.one([token], pos)).tobytes() == expected[pos].tobytes()
