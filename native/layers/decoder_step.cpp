@@ -12,7 +12,7 @@ void DecoderStep::run(Pool& pool, const MicroBatch& batch, Watch* watch) {
   std::lock_guard lock(turn_);
   const FloatRules rules;
   prepare(pool, batch);
-  const bool alone = batch.tokens == 1;
+  const bool alone = batch.tokens == 1 && batch.n_out == 1;
   products_.read_in_order(alone && ways_.second());
   pool.run_adapting(
       [&](int thread) {
