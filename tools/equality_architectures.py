@@ -117,10 +117,20 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     asked.add_argument("--each", type=int, default=1, help="models of each architecture")
     asked.add_argument("--seed", type=int, default=1)
     asked.add_argument(
-        "--names", nargs="+", choices=list(ARCHITECTURES), default=list(ARCHITECTURES)
+        "--names",
+        nargs="+",
+        metavar="NAME",
+        choices=list(ARCHITECTURES),
+        default=list(ARCHITECTURES),
+        help="default: all; a wrong one prints their names",
     )
     asked.add_argument("--device", default="cpu")
-    asked.add_argument("--type", choices=TYPES, help="of all models' matrices")
+    asked.add_argument(
+        "--type",
+        metavar="TYPE",
+        choices=TYPES,
+        help="of all models' matrices; a wrong one prints their names",
+    )
     asked.add_argument(
         "--part",
         nargs=2,

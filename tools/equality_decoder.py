@@ -416,8 +416,22 @@ def run(options: argparse.Namespace, show: bool) -> tuple[Outcome, str]:
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     asked = parser(__doc__, out="Markdown with the tables, machine and command")
     asked.add_argument("--rows", type=int, default=100_000, help="rows of logits to compare")
-    asked.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
-    asked.add_argument("--types", nargs="+", choices=TYPES, default=list(TYPES))
+    asked.add_argument(
+        "--models",
+        nargs="+",
+        metavar="NAME",
+        choices=list(MODELS),
+        default=list(MODELS),
+        help="default: all; a wrong one prints their names",
+    )
+    asked.add_argument(
+        "--types",
+        nargs="+",
+        metavar="TYPE",
+        choices=TYPES,
+        default=list(TYPES),
+        help="default: all; a wrong one prints their names",
+    )
     asked.add_argument(
         "--isas", nargs="+", help="instruction sets, or triton; without it all of this machine"
     )

@@ -196,8 +196,22 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--llama-bench", type=Path, help="llama.cpp's program, to measure the files too"
     )
     asked.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS))
-    asked.add_argument("--names", nargs="+", choices=list(MODELS), default=list(MODELS))
-    asked.add_argument("--types", nargs="+", choices=TYPES, default=list(TYPES))
+    asked.add_argument(
+        "--names",
+        nargs="+",
+        metavar="NAME",
+        choices=list(MODELS),
+        default=list(MODELS),
+        help="default: all; a wrong one prints their names",
+    )
+    asked.add_argument(
+        "--types",
+        nargs="+",
+        metavar="TYPE",
+        choices=TYPES,
+        default=list(TYPES),
+        help="default: all; a wrong one prints their names",
+    )
     asked.add_argument("--seconds", type=float, default=840.0, help="for everything")
     asked.add_argument("--workers", type=int, default=min(8, os.cpu_count() or 1))
     asked.add_argument("--device", default="cuda")
