@@ -123,13 +123,12 @@ class Report:
         """Markdown with the rows so far.
 
         Args:
-            versions: Versions of the compilers.
+            versions: Those of compilers and emulators.
             given: The command's arguments.
         """
-        qemu = first_line("qemu-aarch64-static", "--version")
         lines = [
             "# Other processors, emulated", "",
-            f"{datetime.date.today()}; {qemu}; compilers: {'; '.join(versions)}.", "",
+            f"{datetime.date.today()}; {'; '.join(versions)}.", "",
             f"    python tools/machines.py {' '.join(given)}".rstrip(), "",
             "Tokens and bits are compared with those that x86-64 recorded (tests/golden/machines). "
             "aarch64, riscv64 and s390x run under QEMU's user emulation, with Debian's Python and NumPy; "
@@ -295,7 +294,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     versions = []
     for name in options.machines:
         runner = Runner(name, options.suite)
-        versions.append(f"{name}: {first_line(runner.machine.compiler, '--version')}")
+        programs = runner.machine.compiler, *runner.machine.runs("base")[:1]
+        versions.append(f"{name}: {', '.join(first_line(p, '--version') for p in programs)}")
         for kind in options.checks:
             # Tests take longest, and one instruction set is as good as another for them.
             isas = list(runner.machine.isas) if kind != "tests" else ["base"]
