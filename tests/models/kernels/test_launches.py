@@ -81,7 +81,7 @@ def test_layers_are_few_launches(
     """``most``: of one token, and of 16 sequences' tokens; ``guesses``: of 16 tokens of one."""
     launches = Launches()
 
-    def launched(self, *_, **__):  # type: ignore[no-untyped-def]
+    def launched(self: Any, *_: Any, **__: Any) -> None:
         """A kernel, which is only counted."""
         if launches.found is not None:
             launches.found.append(self.fn.__name__)
