@@ -16,13 +16,14 @@ def install() -> None:
     """Change the interpreter, where TRITON_INTERPRET=1 chose it."""
     if os.environ.get("TRITON_INTERPRET") != "1" or not find_spec("triton"):
         return
-    from triton.language import core
+    from triton.language import core, semantic
     from triton.runtime import interpreter
 
     interpreter.interpreter_builder.options = interpreter.InterpreterOptions(
         sanitize_overflow=False
     )
     numpy_type, new_block = interpreter._get_np_dtype, core.block_type.__init__
+    new_broadcast = semantic.TritonSemantic.broadcast_impl_value
     numpy_types: dict[str, Any] = {}
     blocks: dict[tuple[Any, ...], dict[str, Any]] = {}
     shapes: dict[tuple[int, ...], tuple[Any, Any]] = {}
@@ -36,10 +37,11 @@ def install() -> None:
         return numpy_types[scalar.name]
 
     def block(self: Any, element: Any, shape: Any) -> None:
+        self.sizes = tuple([getattr(size, "value", size) for size in shape])
         if element.is_ptr():  # whose names do not tell all of them apart
             new_block(self, element, shape)
             return
-        key = (element.name, *(getattr(size, "value", size) for size in shape))
+        key = (element.name, *self.sizes)
         if key not in blocks:
             new_block(self, element, shape)
             blocks[key] = dict(vars(self))
@@ -53,5 +55,10 @@ def install() -> None:
             shapes[sizes] = whole, core.constexpr(math.prod(sizes))
         self.shape, self.numel = shapes[sizes]
 
+    def broadcast(self: Any, a: Any, b: Any) -> tuple[Any, Any]:
+        alike = getattr(a.type, "sizes", None) == getattr(b.type, "sizes", None)
+        return (a, b) if alike else new_broadcast(self, a, b)
+
     interpreter._get_np_dtype = numpy_type_of
+    semantic.TritonSemantic.broadcast_impl_value = broadcast
     core.block_type.__init__, core.tensor.__init__ = block, tensor

@@ -14,8 +14,20 @@ import pytest
 CAPABILITIES = (80, 90, 120)
 """Of the GPUs that kernels are compiled for."""
 APPROXIMATE = ("ex2.approx", "div.full", "div.approx", "sqrt.approx", "rcp.approx", ".ftz")
+ALL = bool(os.environ.get("ALEATOR_COMPILE_ALL"))
+"""Whether everything is compiled for each of them, which takes an hour."""
 SHARED = 99 * 1024
 """Bytes of shared memory that a program may have on the one that has least, of capability 12.0."""
+
+
+def in_turn(*cases: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """Each case behind the capability of one GPU, in turn, or of :data:`ALL`."""
+    n = len(CAPABILITIES)
+    return [
+        (capability, *case)
+        for i, case in enumerate(cases)
+        for capability in (CAPABILITIES if ALL else CAPABILITIES[i % n : i % n + 1])
+    ]
 
 
 def compiled(

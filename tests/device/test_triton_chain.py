@@ -17,7 +17,7 @@ from aleator.device.arguments import ChainOptions
 from aleator.device.cases import BANS, DRY, SAMPLERS
 from aleator.device.chain import DeviceChain
 from aleator.samplers import index as S
-from tests.device.compiled import CAPABILITIES, compiled, spills
+from tests.device.compiled import ALL, CAPABILITIES, compiled, spills
 from tests.device.inside import inside
 
 HERE = Path(__file__).parent
@@ -253,7 +253,7 @@ def test_no_spills_in_the_list() -> None:
         (TEMPLATE, False, 64, 90), (WATERMARK, False, 64, 80), (SYNTHID, False, 64, 120),
         (SHAPES, False, 64, 80), (CUTTING, False, 64, 120),
     ]  # fmt: skip
-    if os.environ.get("ALEATOR_COMPILE_ALL"):
+    if ALL:
         cases = [
             (template, late, size, capability)
             for template, late in (

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.device.compiled import ALL, spills
 from tests.device.compiled import compiled as for_sm_90
-from tests.device.compiled import spills
 
 HERE = Path(__file__).parent
 PADDED, PROBABILITIES = 1, 2  # aleator.device.backends.triton.candidates
@@ -80,7 +80,7 @@ def test_budget_of_the_weight_sweep() -> None:
 
 def test_no_spills_in_a_row() -> None:
     """ALEATOR_COMPILE_ALL=1 compiles it for every mode; the race is the largest."""
-    for mode in range(4) if os.environ.get("ALEATOR_COMPILE_ALL") else (1,):
+    for mode in range(4) if ALL else (1,):
         code = compiled(
             "choose", 8, HAS_MIN_P=True, MODE=mode, NEED_LIST=2, KIND=PADDED, BLOCK_T=1024, BLOCK_G=128,
             CAP_SMALL=256, CAP_LARGE=2048,

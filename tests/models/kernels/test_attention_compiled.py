@@ -8,12 +8,11 @@ import pytest
 
 pytest.importorskip("triton")
 import triton
-from triton.backends import compiler
 
 from aleator.models.kernels import attention, attention_kernels, cells, rotation
 from aleator.models.kernels.floats import Constants
 from aleator.models.kernels.norms import groups_at_once
-from tests.device.compiled import compiled, spills
+from tests.device.compiled import compiled, in_turn, spills
 from tests.models.kernels.test_fused_compiled import check, scan_types
 
 BYTES = {"f32": 4, "f16": 2, "bf16": 2, "q8_0": 34, "q4_0": 18, "q5_1": 24}
@@ -43,32 +42,27 @@ def strides(kind: str, heads: int, dim: int) -> dict[str, int]:
     return {"cell_stride": heads * size, "head_stride": size, "stride": int(kind in DATA)}
 
 
-def fit(kernel: Any, kind: str, warps: int, **constants: Any) -> list[str]:
-    instructions = compiled(kernel, pointers(kind), warps, exact=False, **constants)
+def fit(kernel: Any, kind: str, warps: int, capability: int = 90, **constants: Any) -> list[str]:
+    instructions = compiled(
+        kernel, pointers(kind), warps, exact=False, capability=capability, **constants
+    )
     assert spills(instructions) == 0
     assert not any("MUFU.EX2" in i or "MUFU.TANH" in i for i in instructions)
     return instructions
 
 
-@pytest.fixture(params=[80, 90, 120])
-def architecture(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    real, number = compiler.GPUTarget, int(request.param)
-    monkeypatch.setattr(compiler, "GPUTarget", lambda kind, _, warp: real(kind, number, warp))
-    return number
-
-
 @pytest.mark.parametrize(
-    ("kind", "group", "dim", "dim_v"), [("f16", 4, 128, 128), ("q8_0", 7, 80, 96)]
+    ("capability", "kind", "group", "dim", "dim_v"),
+    in_turn(("f16", 4, 128, 128), ("q8_0", 7, 80, 96), ("bf16", 4, 128, 128)),
 )
-def test_attention_fits(architecture: int, kind: str, group: int, dim: int, dim_v: int) -> None:
-    if kind == "q8_0" and architecture != 90:
-        return
+def test_attention_fits(capability: int, kind: str, group: int, dim: int, dim_v: int) -> None:
     capped: dict[str, Any] = {"VARIANTS": True, "CAPPED": True} if kind == "q8_0" else {}
     how = kind, group, dim, dim_v
     absent = {} if capped else {"slopes": None, "sink_scores": None}
-    fit(attention_kernels.attend, kind, 4, **constants(*how, mixes=False) | capped | absent)
+    fixed = constants(*how, mixes=False) | capped | absent
+    fit(attention_kernels.attend, kind, 4, capability, **fixed)
     fixed = constants(*how, scores=False) | capped | absent
-    mixed = fit(attention_kernels.attend, kind, 1, **fixed)
+    mixed = fit(attention_kernels.attend, kind, 1, capability, **fixed)
     # 16 cells by one multiply-add for each query and channel; each weight's exponential is in one thread.
     values, exponentials, once = 16 * fixed["QUERIES"], 10 * fixed["QUERIES"] // 2, 80
     assert sum("FFMA" in i for i in mixed) <= values + exponentials + once
@@ -90,29 +84,30 @@ def test_values_that_are_rotated_back_fit(
 
 
 @pytest.mark.parametrize(
-    ("kind", "group", "dim", "hadamard", "state"),
-    [
+    ("capability", "kind", "group", "dim", "hadamard", "state"),
+    in_turn(
         ("f16", 4, 128, 0, 0), ("q8_0", 7, 128, 32, 0), ("q8_0", 8, 256, 32, 0), ("bf16", 1, 256, 0, 0),
         ("bf16", 8, 256, 0, 0), ("f32", 8, 256, 0, 0), ("q5_1", 8, 128, 32, 0), ("f16", 4, 64, 0, 128),
         ("q8_0", 5, 128, 32, 256),
-    ],
+    ),
 )  # fmt: skip
 def test_attention_in_one_launch_fits(
-    architecture: int, kind: str, group: int, dim: int, hadamard: int, state: int
+    capability: int, kind: str, group: int, dim: int, hadamard: int, state: int
 ) -> None:
     """The last two are falcon-h1's, beside a scan."""
     more = {"SCAN": Constants(((state, 64, 8, True, 16),))}
     beside = (scan_types(), "i32") if state > 0 else None
-    fits(architecture, kind, group, dim, hadamard, {"beside": beside}, more)
+    fits(capability, kind, group, dim, hadamard, {"beside": beside}, more)
 
 
-@pytest.mark.parametrize("mixes", [True, False])
 @pytest.mark.parametrize(
-    ("capability", "kind", "group", "dim", "hadamard", "norm"),
+    ("capability", "kind", "group", "dim", "hadamard", "norm", "mixes"),
     [
-        (90, "f16", 4, 128, 0, ""), (80, "q8_0", 4, 128, 32, "rms"), (120, "bf16", 2, 64, 0, "layer"),
-        (80, "bf16", 8, 256, 0, "rms"), (120, "q5_1", 8, 128, 32, "rms"), (90, "f32", 8, 256, 0, "rms"),
-        (120, "f16", 8, 512, 0, "rms"),
+        (90, "f16", 4, 128, 0, "", True), (80, "q8_0", 4, 128, 32, "rms", True),
+        (120, "bf16", 2, 64, 0, "layer", True), (80, "bf16", 8, 256, 0, "rms", True),
+        (120, "q5_1", 8, 128, 32, "rms", True), (90, "f32", 8, 256, 0, "rms", True),
+        (120, "f16", 8, 512, 0, "rms", True), (80, "q8_0", 4, 128, 32, "rms", False),
+        (90, "bf16", 2, 64, 0, "layer", False), (120, "f16", 8, 512, 0, "rms", False),
     ],
 )  # fmt: skip
 def test_attention_that_finishes_its_heads_fits(
@@ -135,9 +130,11 @@ def test_attention_that_finishes_its_heads_fits(
     fits(capability, kind, group, dim, hadamard, finish, more, mixes=mixes)
 
 
-@pytest.mark.parametrize(("kind", "hadamard"), [("f16", 0), ("q8_0", 32), ("q5_1", 32)])
+@pytest.mark.parametrize(
+    ("capability", "kind", "hadamard"), in_turn(("f16", 0), ("q8_0", 32), ("q5_1", 32))
+)
 def test_attention_that_finishes_latent_heads_fits(
-    architecture: int, kind: str, hadamard: int
+    capability: int, kind: str, hadamard: int
 ) -> None:
     """Deepseek's with keys of every head: 128 channels, 64 that are rotated, and 128 of values."""
     own, turn = pointers(kind), attention._hadamard_of(hadamard)
@@ -154,7 +151,7 @@ def test_attention_that_finishes_latent_heads_fits(
     ]
     more = {"FORMS": Constants(tuple(forms)), "SHAPE": Constants(((32, 32, True, False),))}
     finish = {"finish": (groups, "*fp32", "*i64", None, "i32")}
-    fits(architecture, kind, 1, 192, hadamard, finish, more)
+    fits(capability, kind, 1, 192, hadamard, finish, more)
 
 
 def constants(

@@ -8,13 +8,11 @@ import pytest
 
 pytest.importorskip("triton")
 
-from triton.backends import compiler
-
 from aleator.models.kernels import recurrent, recurrent_parts, works
 from aleator.models.kernels.floats import Constants
 from aleator.models.kernels.norms import groups_at_once
 from aleator.models.kernels.runs import Runs
-from tests.device.compiled import compiled, spills
+from tests.device.compiled import compiled, in_turn, spills
 from tests.models.kernels.test_fused_compiled import STRIDE, check, parts_of, scan_types
 
 POINTERS = [
@@ -56,7 +54,7 @@ USUAL: dict[str, tuple[Any, int, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def instructions(name: str) -> list[str]:
+def instructions(name: str, capability: int) -> list[str]:
     kernel, warps, constants = USUAL[name]
     constants = {**constants}
     types: dict[str, Any] = {n: "*fp32" if n in POINTERS else "i32" for n in kernel.arg_names}
@@ -69,22 +67,14 @@ def instructions(name: str) -> list[str]:
             "least": "fp32",
         }
     )
-    return compiled(kernel, types, warps, exact=False, **constants)
+    return compiled(kernel, types, warps, exact=False, capability=capability, **constants)
 
 
-@pytest.mark.parametrize("name", USUAL)
-def test_nothing_spills_or_is_approximated(name: str) -> None:
-    made = instructions(name)
+@pytest.mark.parametrize(("capability", "name"), in_turn(*((name,) for name in USUAL)))
+def test_nothing_spills_or_is_approximated(capability: int, name: str) -> None:
+    made = instructions(name, capability)
     assert spills(made) == 0
     assert not any("MUFU.EX2" in i for i in made)
-
-
-@pytest.mark.parametrize("number", [80, 120])
-@pytest.mark.parametrize("name", ["delta", "delta by channels"])
-def test_other_gpus(name: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = compiler.GPUTarget
-    monkeypatch.setattr(compiler, "GPUTarget", lambda kind, _, warp: real(kind, number, warp))
-    assert spills(instructions(name)) == 0
 
 
 MAMBA, HEADS, WIDE = (16, 1, 8192, False, 32), (128, 64, 8, True, 16), (256, 64, 8, True, 16)
