@@ -70,9 +70,9 @@ def test_ids_of_a_directory_are_tiktokens(
     file, left_out = converted(tmp_path, len(vocab), "kimi-linear")
     assert left_out == []
     for made in (vocab, Vocabulary.from_gguf(path), Vocabulary.from_gguf(file)):
+        tokenizer = Tokenizer(made)
         ids = [
-            [*Tokenizer(made).encode(text, add_special=False), 65535]
-            for text in (CASES, *strings(60, 8))
+            [*tokenizer.encode(text, add_special=False), 65535] for text in (CASES, *strings(60, 8))
         ]
         assert [i for part in ids for i in part] == golden["tiktoken"].tolist()
     assert Tokenizer(vocab).encode("a[EOS]", parse_special=True)[1:] == [len(ranks)]
@@ -94,9 +94,10 @@ def test_ids_of_the_first_qwen_are_its_later_ones(
     file, left_out = converted(tmp_path, len(vocab), "qwen")
     assert left_out == []
     for made in (vocab, Vocabulary.from_gguf(file)):
-        ids = [[*Tokenizer(made).encode(text), 65535] for text in strings(60, 5)]
+        tokenizer = Tokenizer(made)
+        ids = [[*tokenizer.encode(text), 65535] for text in strings(60, 5)]
         assert [i for part in ids for i in part] == golden["qwen2"].tolist()
-        ended = Tokenizer(made).encode("a<|im_end|><|extra_204|>", parse_special=True)
+        ended = tokenizer.encode("a<|im_end|><|extra_204|>", parse_special=True)
         assert ended[1:] == [n + 2, n + 207]
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 MOST_LEVELS = 128
 """Most objects and lists within one another."""
+_OTHERS = re.compile(r'(?:[^\[\]{}"]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")++', re.DOTALL)
+"""Strings, and what is no bracket."""
 _PART = re.compile(r'"([^"\\]*+(?:\\.[^"\\]*+)*+)"|[\[{\]}]', re.DOTALL)
 
 
@@ -32,6 +34,12 @@ def check_levels(text: str) -> None:
     """Check that a JSON text has at most MOST_LEVELS levels; NestingError otherwise."""
     if text.count("[") + text.count("{") <= MOST_LEVELS:
         return
+    brackets = _OTHERS.sub("", text).replace("{", "[").replace("}", "]")
+    for _ in range(MOST_LEVELS):  # the innermost level of all
+        brackets = brackets.replace("[]", "")
+        if not brackets:
+            return
+    # Too many levels, or they do not end.
     depth, name = 0, None
     for part in _PART.finditer(text):
         mark = text[part.start()]
