@@ -145,16 +145,18 @@ def _tokens(file: Fields, model: Fields) -> tuple[list[str], Bytes, dict[str, in
         "".join(by_text).encode()
     except UnicodeEncodeError:
         raise file.error("model.vocab", "a token has a lone surrogate") from None
-    n_tokens = max(max(by_text.values()) + 1, model.integer("vocab_size", 0, MAX_TOKENS, 0))
-    tokens = [f"[PAD{i}]" for i in range(n_tokens)]
-    attributes = np.full(n_tokens, TokenAttribute.UNUSED, np.uint8)
+    texts: dict[int, str] = {}
     for text, token_id in by_text.items():
-        if attributes[token_id] != TokenAttribute.UNUSED:
+        if texts.setdefault(token_id, text) != text:
             raise file.error(
-                "model.vocab", f"{tokens[token_id]!r} and {text!r} both have the id {token_id}"
+                "model.vocab", f"{texts[token_id]!r} and {text!r} both have the id {token_id}"
             )
-        tokens[token_id] = text
-        attributes[token_id] = added.get(text, TokenAttribute.NORMAL)
+    n_tokens = max(max(texts) + 1, model.integer("vocab_size", 0, MAX_TOKENS, 0))
+    tokens = [texts.get(i, f"[PAD{i}]") for i in range(n_tokens)]
+    attributes = np.full(n_tokens, TokenAttribute.UNUSED, np.uint8)
+    attributes[list(texts)] = TokenAttribute.NORMAL
+    for text, attribute in added.items():
+        attributes[by_text[text]] = attribute
     return tokens, attributes, by_text
 
 
