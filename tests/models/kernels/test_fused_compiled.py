@@ -99,7 +99,7 @@ def products(
     ``rows``: of which a program takes as many as the kernel's caller gives it.
     ``parts_of_rows``: the size of parts that are normalised first, and gated or, ``summed`` times, added.
     ``beside``: kind, types and constants of what is done beside the product.
-    ``plain``: the second matrix has no activation.
+    ``plain``: the second matrix has another input and no activation.
     ``convolved``: the rows are, first.
     """
     rows = fused.rows_at_once(rows, [of_type(k)["BLOCK"] if k in FORMS else 1 for k in kinds])
@@ -139,7 +139,8 @@ def products(
     }  # fmt: skip
     fixed = {
         "FORMS": Constants(tuple(forms)), "GIVEN": Constants(tuple(given[: len(kinds)])), "NATIVE": True,
-        "T": rows, "R": width, "G": 512 // width, "WORK": beside[0], "BESIDE": beside[2], "SHAPE": beside[3],
+        "T": rows, "R": width, "G": 512 // width, "SAME": not plain and beside[0] != "convolution",
+        "WORK": beside[0], "BESIDE": beside[2], "SHAPE": beside[3],
     }  # fmt: skip
     check(fused.fused_product, capability, types, fixed, maxnreg=REGISTERS)
 

@@ -124,7 +124,7 @@ def product_of_few(
         None if beside is None else (first, beside.arguments), 0 if beside is None else beside.count,
         n, out.stride(0), 0 if residual is None else residual.stride(0), scale, size, ints, ints + sums,
         FORMS=forms_of(matrices, rows), GIVEN=Constants(tuple(of.constants for of in operands)),
-        NATIVE=has_dp4a(x), T=rows, R=width, G=length, WORK=work,
+        NATIVE=has_dp4a(x), T=rows, R=width, G=length, SAME=second is None, WORK=work,
         BESIDE=Constants(()) if beside is None else beside.forms,
         SHAPE=Constants(()) if beside is None else beside.shape, maxnreg=norms.REGISTERS, **EXACT,
     )  # fmt: skip
@@ -138,22 +138,60 @@ def rows_at_once(n: int, blocks: Sequence[int]) -> int:
 
 
 @triton.jit
+def _rows_of(
+    operand, table, room, n_tokens, GIVEN: tl.constexpr, OF: tl.constexpr, T: tl.constexpr,
+):  # fmt: skip
+    """T rows of an operand after its parts, which are made in ``room``.
+
+    Returns a pointer, stride, first row, rows [T] and last one; and the mean and factor of the norm.
+    """
+    x, before, _, _, eps, x_stride, n_in = operand
+    t_ = tl.program_id(0) * T + tl.arange(0, T)
+    begins, last = tl.program_id(0) * T, n_tokens - 1
+    taken = tl.minimum(t_, last).to(tl.int64)
+    if before is not None:
+        made = None
+        for s in tl.static_range(len(before)):
+            if s > 0:
+                x, x_stride = before[s][10], before[s][11]
+            if GIVEN[OF + 5 * s + 7] == "convolution":
+                convolved_rows(
+                    x, before[s], room, begins, last, x_stride, n_in, GIVEN[OF + 5 * s + 5], T
+                )
+            else:
+                parts_ready(
+                    x, made, before[s], table, room, begins, last, x_stride, n_in, GIVEN, OF + 5 * s + 5, T,
+                )  # fmt: skip
+            tl.debug_barrier()
+            made = room
+        x, x_stride = made, n_in
+        begins, taken, last = 0, tl.arange(0, T).to(tl.int64), T
+    mean, by = 0.0, 1.0
+    NORM: tl.constexpr = GIVEN[OF + 2]
+    if NORM != "":
+        rows = x + taken[:, None] * x_stride
+        all = (t_ >= 0)[:, None]
+        mean, by = norms.moments(rows, all, eps, GIVEN[OF + 3], T, GIVEN[OF + 4], NORM == "layer")
+    return x, x_stride, begins, taken, last, mean, by
+
+
+@triton.jit
 def _of_matrix(
-    part, table, residual, chosen, times, route, n_routed, out, room, float_room, n_tokens, out_stride,
-    residual_stride, factor, ints, ready,
+    part, rows, table, residual, chosen, times, route, n_routed, out, room, float_room, n_tokens, out_stride,
+    residual_stride, factor, ints,
     FORMS: tl.constexpr, GIVEN: tl.constexpr, P: tl.constexpr, NATIVE: tl.constexpr, T: tl.constexpr,
     R: tl.constexpr, G: tl.constexpr, SHAPE: tl.constexpr,
 ):  # fmt: skip
-    """T rows of an operand times every nth tile of R rows of a matrix; if gated, half of the rows are gates.
+    """The result of :func:`_rows_of` times every nth tile of R rows of a matrix; if gated, half are gates.
 
     With ``chosen`` T is 1, and the matrix is one of a stack, which ``route`` chooses first, if it is given.
     """
-    low, _, _, _, _, _, bias, n_out, chunks, column, first, programs, slots, given = part
-    x, before, weight, shift, eps, x_stride, n_in = given
+    low, _, _, _, _, _, bias, n_out, chunks, column, first, programs, slots, operand = part
+    _, _, weight, shift, _, _, n_in = operand
+    x, x_stride, begins, taken, last, mean, by = rows
     OF: tl.constexpr = 20 * P
     ACTIVATION: tl.constexpr = GIVEN[OF]
     GATED: tl.constexpr = GIVEN[OF + 1]
-    NORM: tl.constexpr = GIVEN[OF + 2]
     AT: tl.constexpr = 9 * P
     BLOCK: tl.constexpr = FORMS[AT + 7]
     SIDES: tl.constexpr = 2 if GATED else 1
@@ -182,33 +220,9 @@ def _of_matrix(
                 times = tl.load(times + at)
         if bias is not None:
             bias += e.to(tl.int64) * n_out
-    begins, taken, last = tl.program_id(0) * T, t, n_tokens - 1  # rows of x
-    if before is not None:
-        made = None
-        for s in tl.static_range(len(before)):
-            if s > 0:
-                x, x_stride = before[s][10], before[s][11]
-            if GIVEN[OF + 5 * s + 7] == "convolution":
-                convolved_rows(
-                    x, before[s], float_room + ready, begins, last, x_stride, n_in, GIVEN[OF + 5 * s + 5], T
-                )  # fmt: skip
-            else:
-                parts_ready(
-                    x, made, before[s], table, float_room + ready, begins, last, x_stride, n_in,
-                    GIVEN, OF + 5 * s + 5, T,
-                )  # fmt: skip
-            tl.debug_barrier()
-            made = float_room + ready
-        x, x_stride = made, n_in
-        begins, taken, last = 0, tl.arange(0, T).to(tl.int64), T
-    mean, by = 0.0, 1.0
-    if NORM != "":
-        rows = x + taken[:, None] * x_stride
-        all = (t_ >= 0)[:, None]
-        mean, by = norms.moments(rows, all, eps, GIVEN[OF + 3], T, GIVEN[OF + 4], NORM == "layer")
     made = rows_ready(
         low, x, weight, shift, mean, by, times, room, float_room, ints, begins, taken, last, x_stride, n_in,
-        chunks, NORM, BLOCK, T,
+        chunks, GIVEN[OF + 2], BLOCK, T,
     )  # fmt: skip
     r = tl.arange(0, R)
     for tile in range(begin, tl.cdiv(width, WIDE), programs):
@@ -238,9 +252,9 @@ def fused_product(
     parts, table, residual, chosen, times, out, room, float_room, beside, n_beside, n_tokens, out_stride,
     residual_stride, factor, size, ints, ready,
     FORMS: tl.constexpr, GIVEN: tl.constexpr, NATIVE: tl.constexpr, T: tl.constexpr, R: tl.constexpr,
-    G: tl.constexpr, WORK: tl.constexpr, BESIDE: tl.constexpr, SHAPE: tl.constexpr,
+    G: tl.constexpr, SAME: tl.constexpr, WORK: tl.constexpr, BESIDE: tl.constexpr, SHAPE: tl.constexpr,
 ):  # fmt: skip
-    """Every program takes one of the matrices, see ``_of_matrix``.
+    """Every program takes one of the matrices, see ``_of_matrix``; SAME: all have the first one's operand.
 
     ``parts``: for each the result of :func:`planes_of`; its column of the output, first program, number of
     programs, and how often they repeat: once for each chosen matrix of a stack; and what :class:`Operand` has
@@ -251,14 +265,22 @@ def fused_product(
     """
     number = tl.program_id(1)
     mine = (number.to(tl.int64) * tl.num_programs(0) + tl.program_id(0)) * size
-    for p in tl.static_range(len(FORMS)):
-        first, programs = parts[p][10], parts[p][11] * parts[p][12]
-        if (number >= first) & (number < first + programs):
-            _of_matrix(
-                parts[p], table, residual, chosen if p == 0 else None, times if p == 0 else None,
-                beside if WORK == "route" else None, n_beside, out, room + mine, float_room + mine, n_tokens,
-                out_stride, residual_stride, factor, ints, ready, FORMS, GIVEN, p, NATIVE, T, R, G, SHAPE,
-            )  # fmt: skip
+    room += mine
+    float_room += mine
+    if number < parts[len(FORMS) - 1][10] + parts[len(FORMS) - 1][11] * parts[len(FORMS) - 1][12]:
+        if SAME:  # made in one place of the code: compiling it takes time
+            rows = _rows_of(parts[0][13], table, float_room + ready, n_tokens, GIVEN, 0, T)
+        for p in tl.static_range(len(FORMS)):
+            if (number >= parts[p][10]) & (number < parts[p][10] + parts[p][11] * parts[p][12]):
+                if not SAME:
+                    rows = _rows_of(
+                        parts[p][13], table, float_room + ready, n_tokens, GIVEN, 20 * p, T
+                    )
+                _of_matrix(
+                    parts[p], rows, table, residual, chosen if p == 0 else None, times if p == 0 else None,
+                    beside if WORK == "route" else None, n_beside, out, room, float_room, n_tokens,
+                    out_stride, residual_stride, factor, ints, FORMS, GIVEN, p, NATIVE, T, R, G, SHAPE,
+                )  # fmt: skip
     if WORK != "" and WORK != "route":
         further = number - beside[0]
         if further >= 0:
