@@ -268,7 +268,7 @@ class PretendedGraphs:
         return [t for t in found if isinstance(t, torch.Tensor)]
 
     @contextmanager
-    def graph(self, graph: Any) -> Iterator[None]:
+    def graph(self, graph: Any, *_: Any, **__: Any) -> Iterator[None]:
         before = [(tensor, tensor.clone()) for tensor in self._state()]
         yield
         for tensor, old in before:

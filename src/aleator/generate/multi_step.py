@@ -12,7 +12,7 @@ import torch
 
 from aleator.cache.batches import Plan
 from aleator.cache.pools.hybrid import HybridPool
-from aleator.cache.storage.tensors import current
+from aleator.cache.storage.tensors import captured, current
 from aleator.core.arrays import Int64s
 from aleator.core.errors import ParameterError
 from aleator.device.backends.backend import Launches
@@ -222,7 +222,7 @@ class DecodeLoop:
             self._stopped.copy_(stopped)
         stream.wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with captured(graph, aside):
             self._step()
         return graph
 

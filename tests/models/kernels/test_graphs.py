@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -217,3 +219,27 @@ def test_a_replay_reads_what_is_there_then() -> None:
     assert graph.replay()[0].tolist() == [3, 4, 5, 6]
     assert drawn is None
     assert graph.taken == 32
+
+
+def test_captures_wait_for_each_other_each_on_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA's names, on the CPU: PyTorch's stream for captures is that of the first device that had one."""
+    begun: list[tuple[str, bool]] = []
+
+    @contextmanager
+    def graph(_: object, pool: str, stream: str, capture_error_mode: str) -> Iterator[None]:
+        assert (pool, capture_error_mode) == ("pool", "thread_local")
+        begun.append((stream, True))
+        time.sleep(0.05)
+        yield
+        begun.append((stream, False))
+
+    for name, made in (
+        ("graph_pool_handle", lambda: "pool"), ("Stream", str), ("CUDAGraph", object), ("graph", graph)
+    ):  # fmt: skip
+        monkeypatch.setattr(torch.cuda, name, made)
+    graphs = [decoder.Graphs(torch.device("cuda", i)).new() for i in range(3)]
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(lambda each: each.first(lambda: (torch.zeros(1), None)), graphs))
+    assert {stream for stream, _ in begun} == {"cuda:0", "cuda:1", "cuda:2"}
+    for first, last in zip(begun[::2], begun[1::2], strict=True):
+        assert (first[0], first[1], last[1]) == (last[0], True, False)

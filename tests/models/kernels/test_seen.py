@@ -60,6 +60,7 @@ def test_the_cells_of_windows_and_sinks(first: list[int] | None, sinks: list[int
     )
     assert tensors.longest == int(sight.tokens[3].max())
     assert tensors.places.tolist() == list(range(14))
+    assert tensors.places is not tensors.places  # a graph replays in memory that it took itself
     assert (tensors.n_tokens, tensors.n_rotations, tensors.raw) == (6, 1, False)
 
 

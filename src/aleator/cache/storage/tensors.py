@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -37,6 +38,21 @@ def torch_device(device: Device) -> torch.device:
 def current(device: torch.device) -> AbstractContextManager[object]:
     """A context in which a CUDA device is current: Triton launches there, whatever tensors it gets."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+_CAPTURES = threading.Lock()
+
+
+@contextmanager
+def captured(
+    graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, pool: Any = None
+) -> Iterator[None]:
+    """A context in which what is launched becomes a graph, on a stream of the current device.
+
+    CUDA allows one such context at a time in a process; other threads wait here, and may use CUDA otherwise.
+    """
+    with _CAPTURES, torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
+        yield
 
 
 class TensorLayer(LayerStorage[torch.Tensor]):

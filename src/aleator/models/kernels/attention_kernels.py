@@ -55,7 +55,7 @@ def _score_cells(
         seen = i < n[:, None]
         place = _place(i, start[:, None], sinks[:, None], first[:, None])
         cell = tl.load(cells + place, mask=seen).to(tl.int64)
-        row = (cell * cell_stride + (head * head_stride)[:, None])[:, :, None]
+        row = (cell * cell_stride + (head.to(tl.int64) * head_stride)[:, None])[:, :, None]
         member = tl.program_id(2) * QUERIES + tl.arange(0, QUERIES)
         query = head[:, None] * GROUP + member[None, :]
         real = alive[:, None] & (member < GROUP)[None, :]
@@ -126,7 +126,7 @@ def _rows_at(j, start, sinks, first, n, head, cells, cell_stride, head_stride):
     seen = i < n[:, None]
     place = _place(i, start[:, None], sinks[:, None], first[:, None])
     cell = tl.load(cells + place, mask=seen).to(tl.int64)
-    row = cell * cell_stride + (head * head_stride)[:, None]
+    row = cell * cell_stride + (head.to(tl.int64) * head_stride)[:, None]
     return row[:, None, :], seen[:, None, :]
 
 

@@ -68,10 +68,10 @@ def widened(data, halves, at, channel, mask, stride, KIND: tl.constexpr, BYTES: 
 def taken(data, halves, at, channel, mask, stride, KIND: tl.constexpr, BYTES: tl.constexpr):
     """The stored numbers for :func:`meant`; for blocks also the scale, fifth bits and least element."""
     if KIND == "f32" or KIND == "f16":
-        x = tl.load(data + (at + channel * stride), mask=mask, other=0.0)
+        x = tl.load(data + (at + channel.to(tl.int64) * stride), mask=mask, other=0.0)
         return x, x, x, x
     elif KIND == "bf16":
-        x = tl.load(data + (at + channel * stride), mask=mask, other=0)
+        x = tl.load(data + (at + channel.to(tl.int64) * stride), mask=mask, other=0)
         return x, x, x, x
     else:
         begin = at + channel // 32 * BYTES
@@ -146,7 +146,7 @@ def _gather(
     channel = tl.arange(0, WIDE)[None, :]
     here = (row < n)[:, None] & (channel < DIM)
     cell = tl.load(cells + row // HEADS, mask=row < n).to(tl.int64)
-    at = cell * cell_stride + (row % HEADS) * head_stride
+    at = cell * cell_stride + (row % HEADS).to(tl.int64) * head_stride
     x = widened(data, halves, at[:, None], channel, here, stride, KIND, BYTES)
     tl.store(out + row.to(tl.int64)[:, None] * DIM + channel, x, mask=here)
 
@@ -204,7 +204,8 @@ def stored(
         v = tl.load(x + from_[:, None] + channel, mask=here)
         cell = tl.load(cells + row // HEADS, mask=row < n)
         here = here & (cell >= 0)[:, None]
-        to = data + (cell * cell_stride + (row % HEADS) * head_stride)[:, None] + channel * stride
+        at = cell * cell_stride + (row % HEADS).to(tl.int64) * head_stride
+        to = data + at[:, None] + channel.to(tl.int64) * stride
         if KIND == "f16":
             tl.store(to, v.to(tl.float16), mask=here)
         elif KIND == "bf16":

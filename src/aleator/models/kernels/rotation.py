@@ -128,6 +128,7 @@ def _hadamard(x, rows, scale, ROWS: tl.constexpr, BLOCK: tl.constexpr, LOG: tl.c
     here = (row < rows)[:, None]
     at = x + row.to(tl.int64)[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
     y = hadamard_blocks(tl.load(at, mask=here), ROWS, BLOCK, LOG)
+    tl.debug_barrier()  # other threads may have read it
     tl.store(at, y * scale, mask=here)
 
 
@@ -141,6 +142,7 @@ def hadamard_heads(
     for begin in range(first, end, BLOCK):
         at = x + begin + tl.arange(0, BLOCK)[None, :]
         y = hadamard_blocks(tl.load(at, mask=there), ROWS, BLOCK, LOG)
+        tl.debug_barrier()  # other threads may have read it
         tl.store(at, y * SCALE, mask=there)
     tl.debug_barrier()
 

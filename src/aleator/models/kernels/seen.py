@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -125,7 +124,7 @@ class SeenTensors:
         if self.longest < most:
             raise ValueError(f"a token sees {most} cells, more than {longest}")
 
-    @cached_property
+    @property
     def places(self) -> torch.Tensor:
-        """The numbers of the listed cells, int32 [n]."""
+        """The numbers of the listed cells, int32 [n]; made anew, as a graph keeps only what it makes itself."""
         return torch.arange(len(self.cells), dtype=torch.int32, device=self.cells.device)

@@ -15,7 +15,7 @@ import torch
 
 from aleator.cache.pools.pool import Pool
 from aleator.cache.pools.recurrent_rows import RecurrentBatch
-from aleator.cache.storage.tensors import current
+from aleator.cache.storage.tensors import captured, current
 from aleator.core.arrays import Int32s, Int64s
 from aleator.core.errors import DeviceOutOfMemory
 from aleator.models.adapters import Rows
@@ -56,18 +56,17 @@ class Graph:
 class CudaGraph(Graph):
     """A CUDA graph on the current device.  The first step runs without it, to compile and load kernels.
 
-    Other threads may use CUDA during the capture.
-
-    ``pool``: the memory that graphs of one step share, as no two of them run at a time.
+    ``pool`` and ``stream``: the memory that graphs of one step share, as no two of them run at a time, and the
+    stream of their device that they are captured on.
     """
 
-    def __init__(self, pool: Any) -> None:
-        self._pool = pool
+    def __init__(self, pool: Any, stream: torch.cuda.Stream) -> None:
+        self._pool, self._stream = pool, stream
 
     def first(self, step: Computed) -> Made:
         given = step()
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, self._pool, capture_error_mode="thread_local"):
+        with captured(self._graph, self._stream, self._pool):
             self._out = step()
         return given
 
@@ -80,12 +79,14 @@ class Graphs:
     """The graphs of one decoder over one pool, on a device."""
 
     def __init__(self, device: torch.device) -> None:
-        self._captures = device.type == "cuda"
-        self._pool = torch.cuda.graph_pool_handle() if self._captures else None
+        self._shared: tuple[Any, torch.cuda.Stream] | None = None
+        if device.type == "cuda":
+            stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            self._shared = torch.cuda.graph_pool_handle(), stream
 
     def new(self) -> Graph:
         """Make a graph that has no step yet."""
-        return CudaGraph(self._pool) if self._captures else Graph()
+        return Graph() if self._shared is None else CudaGraph(*self._shared)
 
 
 Outputs = dict[int, torch.Tensor]
