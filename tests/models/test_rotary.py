@@ -39,15 +39,15 @@ def test_the_table_is_used_below_its_bound_only() -> None:
     assert TABLE_ROWS == 32_768  # 16 MiB for heads of 128 channels
     rotary = made()
     rotary.angles(torch.tensor([TABLE_ROWS]), TABLE_ROWS)
-    assert len(rotary._table) == 0
+    assert len(rotary.table) == 0
     rotary.angles(torch.tensor([0]), 0)
-    assert len(rotary._table) == 1024
+    assert len(rotary.table) == 1024
     rotary.angles(torch.tensor([1023]), 1023)
-    assert len(rotary._table) == 1024
+    assert len(rotary.table) == 1024
     rotary.angles(torch.tensor([1024]), 1024)
-    assert len(rotary._table) == 2048
+    assert len(rotary.table) == 2048
     rotary.angles(torch.tensor([TABLE_ROWS - 1]), TABLE_ROWS - 1)
-    assert len(rotary._table) == TABLE_ROWS
+    assert len(rotary.table) == TABLE_ROWS
 
 
 def test_pairs_and_what_is_left_alone() -> None:

@@ -83,9 +83,10 @@ def graphs(device: torch.device) -> None:
     for kernels in forms:
         for name in ("llama", "written", "whole", "mirostat_v2", "late"):
             chain, chains = pair(device, kernels, CHAINS[name], 32_000)
-            x = torch.zeros(BATCH, 32_000, device=device)
+            x = torch.zeros(BATCH, 32_000, dtype=torch.float32, device=device)
             live = torch.zeros(BATCH, dtype=torch.bool, device=device)
             aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            aside.wait_stream(torch.cuda.current_stream(device))
             with torch.cuda.stream(aside):
                 chain.sample(x, live=live)  # compiles; no row draws
             torch.cuda.current_stream(device).wait_stream(aside)
@@ -102,7 +103,8 @@ def graphs(device: torch.device) -> None:
 
 def operator(device: torch.device) -> None:
     for k, p in ((50, 0.9), (0, 0.95), (0, 0.999), (1024, 0.9), (0, 1.0)):
-        x = torch.randn(64, 128_256, generator=torch.Generator().manual_seed(k)) * 2
+        generator = torch.Generator().manual_seed(k)
+        x = torch.randn(64, 128_256, dtype=torch.float32, generator=generator) * 2
         top_k, top_p = torch.full((64,), k, dtype=torch.int32), torch.full((64,), p)
         keys = torch.arange(64)
         host, there = (

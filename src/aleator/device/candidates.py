@@ -98,7 +98,7 @@ class DeviceCandidates:
         self.own: OwnRows | None = None
         self._temperature = torch.ones(logits.shape[0], dtype=torch.float64, device=logits.device)
         self.full_mass = torch.zeros(logits.shape[0], dtype=torch.int64, device=logits.device)
-        self._full_top = torch.zeros(logits.shape[0], 1, device=logits.device)
+        self._full_top = torch.zeros(logits.shape[0], 1, dtype=torch.float32, device=logits.device)
         self.selected = torch.full_like(self.full_mass, NOTHING)
         self._order: Tensor | None = None
         self._weights: Tensor | None = None

@@ -110,6 +110,7 @@ class DecodeLoop:
         self._top_ids = integers(batch, logged, top)
         self._top_logprobs = torch.zeros(batch, logged, top, dtype=torch.float64, device=device)
         self._graphs: dict[tuple[tuple[int, bool], Launches], torch.cuda.CUDAGraph] = {}
+        self._read: list[torch.Tensor] = []  # by graphs; a longer context has a larger table
 
     def run(self, starts: Sequence[DecodeStart]) -> list[DecodeResult]:
         """Decode the starts' tokens and draw up to ``multi_step`` more each.
@@ -224,6 +225,7 @@ class DecodeLoop:
         graph = torch.cuda.CUDAGraph()
         with captured(graph, aside):
             self._step()
+        self._read.append(self.decoder.rotary_of(False).table)
         return graph
 
     def _step(self) -> None:

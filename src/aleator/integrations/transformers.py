@@ -70,7 +70,7 @@ class AleatorLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transfor
             params.chain(vocab)  # raise errors now
         self._texts: list[Follower] = []
         self._starts = 0
-        self._prompts = torch.empty(0)
+        self._prompts = torch.empty(0, dtype=torch.int64)
         self._device: DeviceTexts | None = None
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:

@@ -42,10 +42,9 @@ def strides(kind: str, heads: int, dim: int) -> dict[str, int]:
     return {"cell_stride": heads * size, "head_stride": size, "stride": int(kind in DATA)}
 
 
-def fit(kernel: Any, kind: str, warps: int, capability: int = 90, **constants: Any) -> list[str]:
-    instructions = compiled(
-        kernel, pointers(kind), warps, exact=False, capability=capability, **constants
-    )
+def fit(kernel: Any, kind: str, warps: int, **how: Any) -> list[str]:
+    """``how``: constants, and the capability of a GPU, if it is not 90."""
+    instructions = compiled(kernel, pointers(kind), warps, exact=False, **how)
     assert spills(instructions) == 0
     assert not any("MUFU.EX2" in i or "MUFU.TANH" in i for i in instructions)
     return instructions
@@ -60,9 +59,9 @@ def test_attention_fits(capability: int, kind: str, group: int, dim: int, dim_v:
     how = kind, group, dim, dim_v
     absent = {} if capped else {"slopes": None, "sink_scores": None}
     fixed = constants(*how, mixes=False) | capped | absent
-    fit(attention_kernels.attend, kind, 4, capability, **fixed)
+    fit(attention_kernels.attend, kind, 4, capability=capability, **fixed)
     fixed = constants(*how, scores=False) | capped | absent
-    mixed = fit(attention_kernels.attend, kind, 1, capability, **fixed)
+    mixed = fit(attention_kernels.attend, kind, 1, capability=capability, **fixed)
     # 16 cells by one multiply-add for each query and channel; each weight's exponential is in one thread.
     values, exponentials, once = 16 * fixed["QUERIES"], 10 * fixed["QUERIES"] // 2, 80
     assert sum("FFMA" in i for i in mixed) <= values + exponentials + once

@@ -110,7 +110,7 @@ class CellTensors:
                 rank[i, np.searchsorted(self._index, seen.cells[a:b])] = np.arange(b - a)
             lists = torch.from_numpy(seen.list.astype(np.int64)).to(device)
             visible = torch.from_numpy(rank).to(device)[lists] < counts[:, None]
-        mask = torch.zeros(t, n, device=device)
+        mask = torch.zeros(t, n, dtype=torch.float32, device=device)
         return mask.masked_fill_(~visible, -torch.inf)
 
 
@@ -134,7 +134,7 @@ class WindowTensors(CellTensors):
         if self._far is None:
             return mask
         if mask is None:
-            mask = torch.zeros(self._far.shape, device=device)
+            mask = torch.zeros(self._far.shape, dtype=torch.float32, device=device)
             if self._triangle:
                 mask.fill_(-torch.inf).triu_(1)
         return mask.masked_fill_(self._far.to(device), -torch.inf)

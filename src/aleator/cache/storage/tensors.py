@@ -186,7 +186,7 @@ class TensorStates(StateArrays):
 
     def zeros(self, shape: Sequence[int]) -> torch.Tensor:
         with torch.inference_mode(False):
-            return torch.zeros(*shape, device=self._device)
+            return torch.zeros(*shape, dtype=torch.float32, device=self._device)
 
     def row(self, array: torch.Tensor, row: int) -> torch.Tensor:
         return array[row].clone()
@@ -233,7 +233,7 @@ def hadamard(x: torch.Tensor, block: int) -> torch.Tensor:
     """Rotate rows, float32 [n, width], by a Hadamard matrix in blocks of a power of two; 0: no rotation."""
     if not block:
         return x
-    matrix = torch.ones(1, 1, device=x.device)
+    matrix = torch.ones(1, 1, dtype=torch.float32, device=x.device)
     while len(matrix) < block:
         matrix = torch.cat((torch.cat((matrix, matrix), 1), torch.cat((matrix, -matrix), 1)))
     return (x.view(-1, block) @ matrix).mul_(block**-0.5).view(x.shape)

@@ -72,7 +72,7 @@ def attend(
     """
     t, heads, dim = q.shape
     group = heads // keys.heads
-    out = torch.empty(t, heads, values.dim, device=q.device)
+    out = torch.empty(t, heads, values.dim, dtype=torch.float32, device=q.device)
     if t == 0:
         launch(beside)
         return out.flatten(1)
@@ -105,7 +105,8 @@ def attend(
     if rotation > 1 and variants == 1 and not finished:
         q = hadamard(q.clone(memory_format=torch.contiguous_format), rotation)
     if room is None:
-        room = torch.empty(min(t * size, max(ROOM, size)), device=q.device)
+        size_of_room = min(t * size, max(ROOM, size))
+        room = torch.empty(size_of_room, dtype=torch.float32, device=q.device)
     at_once = t if not size else min(t, room.numel() // size)
     if not at_once:
         raise ValueError(f"room for scores must hold {size} floats")
@@ -117,7 +118,8 @@ def attend(
     if own is not None:
         b = b._replace(group=1, cells=64)
     blocks, groups = triton.cdiv(seen.longest, b.cells), padded // b.group
-    tops = torch.empty(at_once * keys.heads * padded * blocks, device=q.device)
+    n_tops = at_once * keys.heads * padded * blocks
+    tops = torch.empty(n_tops, dtype=torch.float32, device=q.device)
     each = 1 if once else max(blocks, 1) if finish is None else shares(t, keys.heads, group, seen)
     made, more = (out, {}) if own is None else own.given()
     if finish is not None:

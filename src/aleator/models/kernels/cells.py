@@ -118,7 +118,7 @@ def meant(q, d, fifth, least, channel, KIND: tl.constexpr):
 
 def gathered(of: Side, cells: torch.Tensor) -> torch.Tensor:
     """The contents of cells, int [n], as float32 [n, heads, dim], not rotated back."""
-    out = torch.empty(len(cells), of.heads, of.dim, device=cells.device)
+    out = torch.empty(len(cells), of.heads, of.dim, dtype=torch.float32, device=cells.device)
     if len(cells):
         rows, wide = len(cells) * of.heads, triton.next_power_of_2(of.dim)
         _launch(_gather, out, of, cells, rows, wide)

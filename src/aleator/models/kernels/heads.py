@@ -63,12 +63,13 @@ def heads_of(
         )
         norm = RowNorm(norm.kind, weight, bias, norm.eps)
         first = first.flatten(1).view(t, heads, dim)
-        x = torch.empty((copies * t, heads, dim), device=first.device)
+        x = torch.empty((copies * t, heads, dim), dtype=torch.float32, device=first.device)
         return Heads(x, norm, rotates, to, (first,), normed, True)
     if len(parts) == 1 and copies == 1 and not keep and first.stride()[1:] == (dim, 1):
         return Heads(first, norm, rotates, to, (), normed)
     sources = tuple(each if each.stride(2) == 1 else each.contiguous() for each in parts)
-    x = torch.empty((copies * t, heads, sum(each.shape[2] for each in parts)), device=first.device)
+    wide = sum(each.shape[2] for each in parts)
+    x = torch.empty((copies * t, heads, wide), dtype=torch.float32, device=first.device)
     return Heads(x, norm, rotates, to, sources, normed)
 
 

@@ -30,7 +30,7 @@ class OwnHeads(NamedTuple):
         """The result [T, H, n_out], and what :func:`attend` takes to make it."""
         x, matrices = self.x, (self.up, self.down)
         t, heads, _ = x.shape
-        made = torch.empty((t, heads, self.down.n_out), device=x.device)
+        made = torch.empty((t, heads, self.down.n_out), dtype=torch.float32, device=x.device)
         tiles = tuple(map(_tile, matrices))
         words = [row_words(m, tile[0]) for m, tile in zip(matrices, tiles, strict=True)]
         size = max(map(sum, words))

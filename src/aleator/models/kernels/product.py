@@ -122,7 +122,9 @@ def product(
             side, wide = sized(2, _SIDE), sized(64, _SIDE)
             tiles = triton.cdiv(n, side) * triton.cdiv(w.n_out, side * wide)
             programs = min(tiles, sized(1, 2 * processors(rows.device)))
-            room = torch.empty((programs, side * side * wide * 16), device=rows.device)
+            room = torch.empty(
+                (programs, side * side * wide * 16), dtype=torch.float32, device=rows.device
+            )
             kernels.float_tiles[(programs,)](
                 w.low, w.bias, x, residual, out, room, *shape, AHEAD=min(chunks_ahead(w, 1), 1),
                 ROWS=side, T=side, R=wide, **EXACT,

@@ -67,7 +67,7 @@ def attend(
         scores.view(kv_heads, groups, t, n).add_(added.view(kv_heads, groups, t, n))
     if mask is not None or cells.causal:
         if mask is None:
-            mask = torch.full((t, n), -torch.inf, device=q.device).triu_(1)
+            mask = torch.full((t, n), -torch.inf, dtype=torch.float32, device=q.device).triu_(1)
         scores.view(kv_heads, groups, t, n).add_(mask)
     if sinks is not None:
         last = sinks.to(scores).view(kv_heads, groups, 1).expand(-1, -1, t)

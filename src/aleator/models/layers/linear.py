@@ -81,14 +81,14 @@ class StoredLinear:
 
 def read_rows(weight: StoredWeight, ids: torch.Tensor) -> torch.Tensor:
     """Rows of a stored matrix [n_vocab, n_embd] by int64 [T], which have been checked: float32 [T, n_embd]."""
-    y = torch.empty(len(ids), weight.n_in)
+    y = torch.empty(len(ids), weight.n_in, dtype=torch.float32, device="cpu")
     _native.read_rows(torch_pool(), weight.matrix, ids.numpy(), y.numpy())
     return y
 
 
 def _product(weight: StoredWeight, x: torch.Tensor) -> torch.Tensor:
     """[T, n_in] -> [T, n_out], float32."""
-    y = torch.empty(len(x), weight.n_out)
+    y = torch.empty(len(x), weight.n_out, dtype=torch.float32, device="cpu")
     _native.linear(torch_pool(), weight.matrix, x.contiguous().numpy(), y.numpy())
     return y
 

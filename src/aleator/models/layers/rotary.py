@@ -22,6 +22,7 @@ class Rotary:
     Attributes:
         rotation: the same, as native code takes it.
         magnitude: the factor of lengths in a rotation.
+        table: the rotations of the first positions, replaced by a larger one when it is needed.
     """
 
     def __init__(self, rotation: Rotation, device: torch.device) -> None:
@@ -29,16 +30,16 @@ class Rotary:
         self.magnitude = rotation.magnitude
         self._channels = rotation.dim, rotation.offset, rotation.interleaved
         self._frequencies = torch.from_numpy(rotation.frequencies).to(device)
-        self._table = torch.empty(0, 1, rotation.dim // 2, dtype=torch.complex64, device=device)
+        self.table = torch.empty(0, 1, rotation.dim // 2, dtype=torch.complex64, device=device)
 
     def angles(self, positions: torch.Tensor, highest: int) -> torch.Tensor:
         """exp(i angle) of every pair at positions [T], none above ``highest``: complex64 [T, 1, dim / 2]."""
         if highest >= TABLE_ROWS:
             return self._polar(positions, self.magnitude)
-        if highest >= len(self._table):
+        if highest >= len(self.table):
             rows = max(1024, 1 << highest.bit_length())
-            self._table = self._native(rows).to(positions.device)
-        return self._table.index_select(0, positions)
+            self.table = self._native(rows).to(positions.device)
+        return self.table.index_select(0, positions)
 
     def _native(self, rows: int) -> torch.Tensor:
         """The rotations of the first positions, as native decoders compute them."""
@@ -68,7 +69,7 @@ class Rotary:
 
     def magnitude_over(self, head_dim: int) -> torch.Tensor:
         """The factor of each channel's length in a rotation: float32 [head_dim]."""
-        factors = torch.ones(head_dim, device=self._table.device)
+        factors = torch.ones(head_dim, dtype=torch.float32, device=self.table.device)
         dim, offset, _ = self._channels
         factors[offset : offset + dim] = self.magnitude
         return factors

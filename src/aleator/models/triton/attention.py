@@ -193,7 +193,7 @@ def _stored(
 def _with_room(x: Tensor, n: int, rotates: bool) -> Heads:
     """Heads ``x`` [T, H, D] after ``n`` more channels, which something else writes."""
     t, heads, dim = x.shape
-    whole = torch.empty((t, heads, n + dim), device=x.device)
+    whole = torch.empty((t, heads, n + dim), dtype=torch.float32, device=x.device)
     return Heads(whole, None, rotates, None, (x,), skipped=n)
 
 

@@ -29,7 +29,9 @@ class TritonLinear:
         """[T, n_in] -> [T, sum of n_outs]."""
         if len(x) <= FEW:
             return product_of_few(self.parts, self.ordered(x))
-        out = torch.empty(len(x), sum(part.n_out for part in self.parts), device=x.device)
+        out = torch.empty(
+            (len(x), sum(part.n_out for part in self.parts)), dtype=torch.float32, device=x.device
+        )
         self.into(out, x)
         return out
 
@@ -97,7 +99,7 @@ class HeadMatrices:
             return self.stacked(x, self.numbers[:1].expand(t, -1))
         if not self.single:
             return self.stacked(x, self.numbers[:t])
-        out = torch.empty((t, n, self.n_out), device=x.device)
+        out = torch.empty((t, n, self.n_out), dtype=torch.float32, device=x.device)
         self.into(out, x)
         return out
 
