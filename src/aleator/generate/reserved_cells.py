@@ -79,21 +79,16 @@ class ReservedCells:
         """Store zeros, since cells are read with weight 0 before they are written, and 0 * NaN is NaN."""
         at = torch.from_numpy(cells).to(self.cell_ids.device)
         for layer in (*self._keys, *self._values):
-            layer.store(
-                at,
-                torch.zeros(
-                    len(cells), layer.heads, layer.dim, dtype=torch.float32, device=at.device
-                ),
-            )
+            shape = len(cells), layer.heads, layer.dim
+            layer.store(at, torch.zeros(shape, dtype=torch.float32, device=at.device))
 
     def begin(self, cell_ids: torch.Tensor, count: torch.Tensor) -> None:
         """Go to the next step: the cell that each row writes, and how many it sees, int64 [B]."""
         self.cell_ids.copy_(cell_ids)
         self.count.copy_(count)
         hidden = self._all_ranks[:, : self.n] >= self.count.unsqueeze(1)
-        self._mask = torch.zeros(
-            hidden.shape, dtype=torch.float32, device=hidden.device
-        ).masked_fill_(hidden, -torch.inf)
+        mask = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)
+        self._mask = mask.masked_fill_(hidden, -torch.inf)
 
     def tensors(self) -> Any:  # what layers use of CellTensors
         """The layers' view: this object itself, which has all tensors of a micro-batch."""
