@@ -1,4 +1,4 @@
-"""No tensor has PyTorch's default type, which ``torch.set_default_dtype`` changes."""
+"""New tensors, empty, of constants or at random, do not have the type that ``torch.set_default_dtype`` sets."""
 
 from __future__ import annotations
 

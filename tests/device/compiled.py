@@ -15,7 +15,7 @@ CAPABILITIES = (80, 90, 120)
 """Of the GPUs that kernels are compiled for."""
 APPROXIMATE = ("ex2.approx", "div.full", "div.approx", "sqrt.approx", "rcp.approx", ".ftz")
 ALL = bool(os.environ.get("ALEATOR_COMPILE_ALL"))
-"""Whether everything is compiled for each of them, which takes an hour."""
+"""Whether everything is compiled for each of them, which takes long."""
 SHARED = 99 * 1024
 """Bytes of shared memory that a program may have on the one that has least, of capability 12.0."""
 

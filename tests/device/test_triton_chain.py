@@ -249,7 +249,10 @@ def test_budget_of_the_weight_sweep() -> None:
 
 def test_no_spills_in_the_list() -> None:
     """ALEATOR_COMPILE_ALL=1 compiles every template and length of the list for every GPU."""
-    cases = [(TEMPLATE, False, 64, 90), (SYNTHID, False, 64, 120), (CUTTING, False, 64, 80)]
+    cases = [
+        (TEMPLATE, False, 64, 90), (WATERMARK, False, 64, 80), (SYNTHID, False, 64, 120),
+        (SHAPES, False, 64, 80), (CUTTING, False, 64, 120),
+    ]  # fmt: skip
     if ALL:
         cases = [
             (template, late, size, capability)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -303,6 +304,11 @@ def test_capturing_changes_nothing(
     for _ in range(4):
         starts = pair.step(starts)
     assert (graphs.captures, graphs.replays) == (1, 24)
+    rotary = pair.loop.decoder.rotary_of(False)
+    read = weakref.ref(rotary.table)
+    rotary.angles(torch.zeros(1, dtype=torch.int64), len(rotary.table))  # of a longer context
+    assert read() is not rotary.table
+    assert read() is not None  # the graph reads it
     for context in pair.contexts:
         context.cache.seq_rm(1, 0, 1)
         context.cache.seq_add(1, 1, -1, -1)

@@ -99,14 +99,13 @@ def test_attention_in_one_launch_fits(
     fits(capability, kind, group, dim, hadamard, {"beside": beside}, more)
 
 
+@pytest.mark.parametrize("mixes", [True, False])
 @pytest.mark.parametrize(
-    ("capability", "kind", "group", "dim", "hadamard", "norm", "mixes"),
+    ("capability", "kind", "group", "dim", "hadamard", "norm"),
     [
-        (90, "f16", 4, 128, 0, "", True), (80, "q8_0", 4, 128, 32, "rms", True),
-        (120, "bf16", 2, 64, 0, "layer", True), (80, "bf16", 8, 256, 0, "rms", True),
-        (120, "q5_1", 8, 128, 32, "rms", True), (90, "f32", 8, 256, 0, "rms", True),
-        (120, "f16", 8, 512, 0, "rms", True), (80, "q8_0", 4, 128, 32, "rms", False),
-        (90, "bf16", 2, 64, 0, "layer", False), (120, "f16", 8, 512, 0, "rms", False),
+        (90, "f16", 4, 128, 0, ""), (80, "q8_0", 4, 128, 32, "rms"), (120, "bf16", 2, 64, 0, "layer"),
+        (80, "bf16", 8, 256, 0, "rms"), (120, "q5_1", 8, 128, 32, "rms"), (90, "f32", 8, 256, 0, "rms"),
+        (120, "f16", 8, 512, 0, "rms"),
     ],
 )  # fmt: skip
 def test_attention_that_finishes_its_heads_fits(

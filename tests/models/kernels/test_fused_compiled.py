@@ -16,7 +16,7 @@ from aleator.models.kernels.norms import REGISTERS, groups_at_once
 from aleator.models.kernels.planes import FORMS, Planes
 from aleator.models.kernels.product import forms_of
 from aleator.models.kernels.recurrent_parts import PartNorm
-from tests.device.compiled import ALL, built, check_exact
+from tests.device.compiled import built, check_exact
 from tests.models.kernels.test_product_compiled import of_type
 
 STRIDE = "i32, a multiple of 16"
@@ -168,9 +168,10 @@ def test_products(
         (90, ["Q4_K"], 4, 128, "", 0), (80, ["BF16"], 1, 4096, "", 0),
         (120, ["Q8_0"], 1, 64, "", 0), (90, ["BF16"], 4, 4096, "gelu", 1),
         (120, ["Q8_0"], 4, 4096, "gelu", 1), (80, ["Q4_K"], 1, 4096, "silu", 1),
-        (90, ["Q4_K", "Q6_K"], 4, 4096, "", 1), (90, ["Q4_K", "Q6_K"], 1, 4096, "", 1),
-        (120, ["F32", "BF16"], 4, 4096, "", 1), (80, ["Q4_K", "Q6_K"], 4, 4096, "", 3),
-        (90, ["Q8_0"], 4, 4096, "", 3), (120, ["BF16"], 4, 4096, "silu", 3),
+        (90, ["Q4_K", "Q6_K"], 4, 4096, "", 1), (80, ["Q4_K", "Q6_K"], 4, 4096, "", 1),
+        (90, ["Q4_K", "Q6_K"], 1, 4096, "", 1), (120, ["F32", "BF16"], 4, 4096, "", 1),
+        (80, ["Q4_K", "Q6_K"], 4, 4096, "", 3), (90, ["Q8_0"], 4, 4096, "", 3),
+        (120, ["BF16"], 4, 4096, "silu", 3),
     ],
 )  # fmt: skip
 def test_products_of_parts(
@@ -283,10 +284,17 @@ def test_heads_beside_products(capability: int, kind: str, cache: str, size: int
     ("capability", "kind", "cache", "size"),
     [
         (90, "BF16", "f16", 2),
-        pytest.param(80, "Q4_0", "q8_0", 34, marks=pytest.mark.slow),
-        *([(120, "Q8_0", "bf16", 2), (80, "F32", "f32", 4), (90, "Q6_K", "q5_1", 24)] if ALL else []),
+        *(
+            pytest.param(*of, marks=pytest.mark.slow)
+            for of in (
+                (80, "Q4_0", "q8_0", 34),
+                (120, "Q8_0", "bf16", 2),
+                (80, "F32", "f32", 4),
+                (90, "Q6_K", "q5_1", 24),
+            )
+        ),
     ],
-)  # fmt: skip
+)
 def test_heads_with_programs_of_their_own(
     capability: int, kind: str, cache: str, size: int
 ) -> None:
